@@ -1,0 +1,187 @@
+"""The contracts: what a task, a method, an engine and a stack of clients are. No algorithm lives here.
+
+A model is one flat vector `[d]`; a stack of clients is a matrix `[c, d]`, client axis first. Everything that travels or
+is remembered is a `State`: named tensors. In a client's state, a downlink and a message the first axis runs over clients.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Protocol
+
+from torch import Tensor
+
+State = dict[str, Tensor]
+
+
+class Batch(NamedTuple):
+    """One minibatch of each of `a` clients. Short batches are padded; a padded sample has weight 0."""
+
+    x: Tensor  # [a, b, ...]
+    y: Tensor  # [a, b, ...]
+    weight: Tensor  # [a, b], each row sums to 1: a client's loss is the weighted sum of its samples' losses
+    key: Tensor  # [a] int64: what random layers (dropout) draw from; a function of seed, round, client and step
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a method knows before the first round."""
+
+    start: Tensor  # [d] the common first model
+    share: Tensor  # [m] n_i / Σ_j n_j, every client's share of the training samples
+    seed: int
+
+    @property
+    def clients(self) -> int:
+        """m, the number of clients in the federation."""
+        return len(self.share)
+
+
+class Local(Protocol):
+    """A stack of c clients as a method sees them in one round: their own training data, behind a few functions.
+
+    Clients are ordered by falling number of samples, so that those still at work are always the first `a` rows.
+    """
+
+    round: int
+    clients: int  # m: all clients of the federation, not only this stack
+    share: Tensor  # [c, 1] n_i / Σ_j n_j
+    visits: Tensor  # [c] in how many rounds each client has trained, this one included
+
+    def batches(
+        self, size: int, *, epochs: int = 1, steps: int | None = None, start: int = 0, stream: int = 0
+    ) -> Iterator[tuple[int, Batch]]:
+        """Yield (a, batch of the first a clients): `epochs` passes over each client's own data, or `steps` batches of each.
+
+        `start` skips that many batches of the same order; another `stream` is another order.
+        """
+        ...
+
+    def loss(self, theta: Tensor, batch: Batch) -> Tensor:
+        """[a, d] → [a], the mean loss of each client's model on its batch."""
+        ...
+
+    def grad(self, theta: Tensor, batch: Batch) -> Tensor:
+        """[a, d] → [a, d], the gradient of `loss`. The caller may overwrite it."""
+        ...
+
+    def full_loss(self, theta: Tensor) -> Tensor:
+        """[c, d] → [c], f_i: the mean loss over all training data of each client (random layers off)."""
+        ...
+
+    def full_grad(self, theta: Tensor) -> Tensor:
+        """[c, d] → [c, d], ∇f_i over all training data of each client (random layers off)."""
+        ...
+
+    def quadratic(self) -> tuple[Tensor, Tensor]:
+        """(A [c, d, d], b [c, d]) with ∇f_i(θ) = A_i θ − b_i, for tasks that are quadratic; refuses others."""
+        ...
+
+
+class Task(Protocol):
+    """A model and a loss as functions of flat vectors, for a stack of a clients. tasks.ModelTask makes one of an nn.Module."""
+
+    size: int  # d
+    random: bool  # draws from Batch.key
+    has_statistics: bool  # needs `statistics` of a client's own data to predict (batch normalisation)
+
+    def init(self, seed: int) -> Tensor:
+        """The first model [d]."""
+        ...
+
+    def loss(self, theta: Tensor, batch: Batch, train: bool = True) -> Tensor:
+        """[a, d] → [a], the weighted loss of the batch."""
+        ...
+
+    def grad(self, theta: Tensor, batch: Batch, train: bool = True) -> Tensor:
+        """[a, d] → [a, d], the gradient of `loss`."""
+        ...
+
+    def quadratic(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(A [a, d, d], b [a, d]) with gradient Aθ − b; refused by tasks that are not quadratic."""
+        ...
+
+    def statistics(self, theta: Tensor, batch: Batch) -> State:
+        """What must be known of a client's own data before its model can predict; empty for most models."""
+        ...
+
+    def predict(self, theta: Tensor, x: Tensor, statistics: State | None = None) -> Tensor:
+        """[a, d], [a, b, ...] → outputs [a, b, k]."""
+        ...
+
+    def errors(self, output: Tensor, y: Tensor) -> Tensor:
+        """The loss of every sample, [a, b]."""
+        ...
+
+    def correct(self, output: Tensor, y: Tensor) -> Tensor:
+        """1 where a predicted class is right, else 0, [a, b]."""
+        ...
+
+
+class Method(ABC):
+    """A federated method: a frozen dataclass of settings with a few pure functions. It owns no loop, data or random state.
+
+    `train_all` says that every client trains in every round although only the cohort's messages are used (pFedMe, Lp-Proj).
+    """
+
+    paper: ClassVar[str] = ""
+    train_all: bool = False
+
+    @abstractmethod
+    def init(self, problem: Problem) -> tuple[State, State]:
+        """The server's state, and the state of one client that has not yet taken part (no client axis)."""
+
+    def downlink(self, server: State, ids: Tensor, round: int) -> State:
+        """What the server sends to the clients `ids`: tensors [c, ...] (`expand` one that is common to all)."""
+        return {"w": server["w"].expand(len(ids), -1)}
+
+    @abstractmethod
+    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+        """One round at c clients: their new states and their messages."""
+
+    @abstractmethod
+    def server(self, server: State, ids: Tensor, messages: State, round: int) -> State:
+        """The server's next state from the messages of the clients `ids` that answered."""
+
+    def shared(self, server: State) -> Tensor | None:
+        """The global model [d]; None where a method has none."""
+        return server["w"]
+
+    def personal(self, state: State, down: State, local: Local) -> Tensor | None:
+        """Each client's own model [c, d]; None where a method has none."""
+        return None
+
+    def collaboration(self, server: State) -> Tensor | None:
+        """ξ [m, m]: how much of client j's model client i is sent; None where a method mixes all alike."""
+        return None
+
+    def diagnose(self, state: State, down: State, local: Local) -> State:
+        """Numbers [c] that say how far each client is from where it should be; the loop reports mean and maximum."""
+        return {}
+
+    def warnings(self, server: State, round: int, facts: Mapping[str, float]) -> list[str]:
+        """What is going wrong, in plain words with the reason; `facts` holds `NAME_mean` and `NAME_max` of `diagnose`."""
+        return []
+
+
+class Engine(Protocol):
+    """Where clients live. Owns their data and states, and has one verb."""
+
+    clients: int
+
+    def map(self, stage: str, round: int, ids: Tensor, down: State) -> tuple[Tensor, State]:
+        """Run a stage ("train", "evaluate" or "diagnose") at the clients `ids`.
+
+        Returns the ids that answered and their messages, one row each. Only "train" changes a client's state.
+        """
+        ...
+
+    def save(self) -> State:
+        """All client states, to be stored in a checkpoint."""
+        ...
+
+    def restore(self, states: State) -> None:
+        """Take back what `save` gave."""
+        ...

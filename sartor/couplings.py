@@ -1,0 +1,172 @@
+"""Couplings λ·g(θ, anchor): what ties a client's model to what the federation knows.
+
+A coupling adds its gradient to the data gradient in place, tells its value, and, where g is quadratic, gives the two terms
+that an exact solver adds to the normal equations. λ is a number or `[c, 1]`. Rows are clients; the first `a` are at work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .errors import SartorError, need
+from .seeds import stream
+
+Lam = float | Tensor
+
+_KEEP_BYTES = 1 << 29  # a projection up to this size is made once and kept; a larger one is made anew, block by block
+_BLOCK_BYTES = 1 << 26
+
+
+class Coupling(Protocol):
+    """λ·g(θ, anchor) for a stack of clients."""
+
+    def value(self, theta: Tensor) -> Tensor:
+        """[c, d] → [c]."""
+        ...
+
+    def add_grad_(self, grad: Tensor, theta: Tensor) -> None:
+        """grad[:a] += λ ∂g/∂θ for the first a = len(theta) clients."""
+        ...
+
+    def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """(A, b) with λ ∂g/∂θ = A θ − b, where g is quadratic."""
+        ...
+
+
+def _first(lam: Lam, a: int) -> Lam:
+    return lam[:a] if isinstance(lam, Tensor) else lam
+
+
+@dataclass(frozen=True)
+class Free:
+    """g = 0: the client is on its own."""
+
+    def value(self, theta: Tensor) -> Tensor:
+        return theta.new_zeros(len(theta))
+
+    def add_grad_(self, grad: Tensor, theta: Tensor) -> None:
+        pass
+
+    def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        return theta.new_zeros(()), theta.new_zeros(())
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """λ/2 ‖θ − a‖², the Moreau envelope's term."""
+
+    lam: Lam
+    anchor: Tensor  # [c, d]
+
+    def value(self, theta: Tensor) -> Tensor:
+        return 0.5 * (self.lam * (theta - self.anchor) ** 2).sum(1)
+
+    def add_grad_(self, grad: Tensor, theta: Tensor) -> None:
+        a = len(theta)
+        if isinstance(self.lam, Tensor):
+            grad.addcmul_(self.lam[:a], theta - self.anchor[:a])
+        else:
+            grad.add_(theta, alpha=self.lam).sub_(self.anchor[:a], alpha=self.lam)
+
+    def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        eye = torch.eye(theta.shape[1], dtype=theta.dtype, device=theta.device)
+        lam = self.lam[..., None] if isinstance(self.lam, Tensor) else self.lam
+        return lam * eye, self.lam * self.anchor
+
+
+@dataclass(frozen=True)
+class Projection:
+    """P [k, d]: Gaussian rows of unit length, a function of the seed alone, so it is never sent.
+
+    `kind` is "gaussian", "orthogonal" (the same rows, orthonormalised) or "identity" (k = d).
+    """
+
+    rows: int  # k
+    size: int  # d
+    seed: int
+    kind: str = "gaussian"
+
+    def __post_init__(self) -> None:
+        need(self.kind in ("gaussian", "orthogonal", "identity"),
+             f"a projection is gaussian, orthogonal or identity; got {self.kind!r}.")
+        need(1 <= self.rows <= self.size,
+             f"the subspace needs 1 <= d_sub <= d = {self.size} (the model's parameters); got d_sub = {self.rows}.")
+        need(self.kind != "identity" or self.rows == self.size,
+             f"the identity projection needs d_sub = d = {self.size}; got {self.rows}.")
+        need(self.kind != "orthogonal" or self.rows * self.size * 8 <= _KEEP_BYTES,
+             f"an orthogonal projection of {self.rows} x {self.size} is too large to keep; use the gaussian one.")
+
+    def project(self, theta: Tensor) -> Tensor:
+        """Pθ: [c, d] → [c, k]."""
+        if self.kind == "identity":
+            return theta.clone()
+        return torch.cat([theta @ block.T for block in self._blocks(theta)], dim=1)
+
+    def lift(self, small: Tensor, into: Tensor | None = None) -> Tensor:
+        """Pᵀc: [c, k] → [c, d], added to `into` where given."""
+        if self.kind == "identity":
+            return small.clone() if into is None else into.add_(small)
+        out = small.new_zeros(len(small), self.size) if into is None else into
+        at = 0
+        for block in self._blocks(small):
+            out.addmm_(small[:, at : at + len(block)], block)
+            at += len(block)
+        return out
+
+    def _blocks(self, like: Tensor) -> list[Tensor]:
+        each = max(1, _BLOCK_BYTES // (self.size * 8))
+        edges = list(range(0, self.rows, each)) + [self.rows]
+        keep = self.rows * self.size * like.element_size() <= _KEEP_BYTES
+        make = _kept_rows if keep else _make_rows
+        if keep:
+            edges = [0, self.rows]
+        return [make(self, lo, hi, like.dtype, like.device) for lo, hi in zip(edges, edges[1:], strict=False)]
+
+
+def _make_rows(p: Projection, lo: int, hi: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    rows = np.stack([stream(p.seed, "projection", j).standard_normal(p.size) for j in range(lo, hi)])
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    if p.kind == "orthogonal":
+        rows = np.linalg.qr(rows.T)[0].T
+    return torch.as_tensor(rows, dtype=dtype).to(device)
+
+
+_kept_rows = lru_cache(maxsize=4)(_make_rows)
+
+
+@dataclass(frozen=True)
+class Projected:
+    """(λ/p) ‖a − Pθ‖_p^p with c = a − Pθ: the gradient in θ is −λ Pᵀ(sign(c)|c|^{p−1}), with sign(0) = 0."""
+
+    lam: Lam
+    anchor: Tensor  # [c, k]
+    P: Projection
+    p: float = 2.0
+
+    def slope(self, theta: Tensor) -> Tensor:
+        """sign(c)|c|^{p−1}, [a, k]: the derivative of (1/p)‖c‖_p^p, used by both the θ-step and the w-step."""
+        c = self.anchor[: len(theta)] - self.P.project(theta)
+        if self.p == 2:
+            return c
+        return c.sign() if self.p == 1 else c.sign() * c.abs() ** (self.p - 1)
+
+    def value(self, theta: Tensor) -> Tensor:
+        c = self.anchor - self.P.project(theta)
+        return (self.lam * c.abs() ** self.p).sum(1) / self.p
+
+    def add_grad_(self, grad: Tensor, theta: Tensor) -> None:
+        self.P.lift(-_first(self.lam, len(theta)) * self.slope(theta), into=grad)
+
+    def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        if self.p != 2:
+            raise SartorError(f"an exact step needs p = 2 (a quadratic coupling); got p = {self.p}. Use the sgd solver.")
+        eye = torch.eye(self.P.size, dtype=theta.dtype, device=theta.device)
+        gram = self.P.lift(self.P.project(eye))
+        lam = self.lam[..., None] if isinstance(self.lam, Tensor) else self.lam
+        return lam * gram, self.lam * self.P.lift(self.anchor)

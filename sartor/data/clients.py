@@ -1,0 +1,87 @@
+"""The Clients container: all samples of a federation in two tensors, and who owns which rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import SartorError, need
+
+PARTS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Clients:
+    """Every client's samples, contiguous and in three parts.
+
+    Client i's training samples are rows bounds[i, 0]:bounds[i, 1] of `x` and `y`, its validation samples
+    bounds[i, 1]:bounds[i, 2], its test samples bounds[i, 2]:bounds[i, 3].
+    """
+
+    x: Tensor  # [n, ...] float
+    y: Tensor  # [n] int64 class labels, or float targets (−1/+1 for a linear SVM)
+    bounds: np.ndarray  # [m, 4] int64
+    names: list[str]  # what each client is called: "0", "writer 17", "St. Mary's"
+    classes: int | None  # number of classes; None for regression
+    about: dict[str, object] = field(default_factory=dict)  # source, partition and the measures of the skew, JSON-ready
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def rows(self, client: int, part: str) -> slice:
+        """The rows of one client's part."""
+        k = PARTS.index(part)
+        return slice(int(self.bounds[client, k]), int(self.bounds[client, k + 1]))
+
+    def counts(self, part: str) -> np.ndarray:
+        """[m] the number of samples in a part of each client."""
+        k = PARTS.index(part)
+        counts: np.ndarray = self.bounds[:, k + 1] - self.bounds[:, k]
+        return counts
+
+    def to(self, device: str | torch.device | None = None, dtype: torch.dtype | None = None) -> Clients:
+        """The same clients on another device or in another floating-point type."""
+        y = self.y.to(device, dtype) if self.y.is_floating_point() else self.y.to(device)
+        return Clients(self.x.to(device, dtype), y, self.bounds, self.names, self.classes, self.about)
+
+    @classmethod
+    def from_parts(
+        cls, parts: Sequence[dict[str, tuple[np.ndarray, np.ndarray]]], classes: int | None = None
+    ) -> Clients:
+        """Build from arrays: one dict per client with the keys "train" and, if there are such, "validation", "test"."""
+        need(len(parts) > 0, "Clients need at least one client; got none.")
+        xs: list[np.ndarray] = []
+        ys: list[np.ndarray] = []
+        bounds = np.zeros((len(parts), 4), dtype=np.int64)
+        at = 0
+        for i, client in enumerate(parts):
+            for name in client:
+                if name not in PARTS:
+                    raise SartorError(f"a client's part is one of {', '.join(PARTS)}; got {name!r} for client {i}.")
+            need("train" in client and len(client["train"][0]) > 0, f"client {i} has no training samples.")
+            for k, part in enumerate(PARTS):
+                bounds[i, k] = at
+                if part in client:
+                    x, y = map(np.asarray, client[part])
+                    need(len(x) == len(y), f"client {i}, {part}: {len(x)} rows of x but {len(y)} of y.")
+                    xs.append(x)
+                    ys.append(y)
+                    at += len(x)
+            bounds[i, 3] = at
+        x, y = np.concatenate(xs), np.concatenate(ys)
+        need(bool(np.isfinite(x).all()), "the data hold NaN or Inf; clean or impute them first.")
+        target = torch.as_tensor(y)
+        if target.is_floating_point():
+            need(bool(np.isfinite(y).all()), "the targets hold NaN or Inf; clean or impute them first.")
+        else:
+            target = target.long()
+            classes = classes if classes is not None else int(target.max()) + 1
+            low, high = int(target.min()), int(target.max())
+            need(low >= 0 and high < classes, f"labels must lie in 0..{classes - 1}; got {low}..{high}.")
+        features = torch.as_tensor(x)
+        features = features if features.is_floating_point() else features.float()
+        return cls(features, target, bounds, [str(i) for i in range(len(parts))], classes)

@@ -1,0 +1,154 @@
+"""A stack of clients in one round: the `Local` that a method sees, and the scores of models on the stack's data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core import Batch, State, Task
+from ..data.clients import Clients
+from ..seeds import stream as random_stream
+
+_SWEEP = 1024  # samples of each client that a pass without training looks at in one go
+_STATISTICS = 2048  # training samples of each client behind its batch-normalisation statistics
+
+
+class Stack:
+    """Clients `ids`, ordered by falling number of training samples, with their data and their random order of batches."""
+
+    def __init__(self, task: Task, data: Clients, ids: np.ndarray, visits: Tensor, round: int, seed: int) -> None:
+        self.task, self.data, self.ids, self.round, self.seed = task, data, ids, round, seed
+        self.clients = len(data)
+        train = data.counts("train")
+        self.counts = train[ids]
+        share = torch.as_tensor(self.counts / train.sum(), dtype=data.x.dtype, device=data.x.device)
+        self.share = share[:, None]
+        self.visits = visits
+        self._orders: dict[tuple[int, int], list[np.ndarray]] = {}
+
+    # --- training ---------------------------------------------------------------------------------------------------------
+
+    def batches(
+        self, size: int, *, epochs: int = 1, steps: int | None = None, start: int = 0, stream: int = 0
+    ) -> Iterator[tuple[int, Batch]]:
+        per_epoch = -(-self.counts // size)
+        takes = per_epoch * epochs if steps is None else np.full(len(self.ids), steps)
+        size = int(min(size, self.counts.max()))  # nobody has more, so a wider batch would be padding
+        rows = np.full((len(self.ids), int(takes.max()), size), -1, dtype=np.int64)
+        for i, take in enumerate(takes):
+            order = self._order(i, stream, size, int(-(-(start + take) // per_epoch[i])))
+            rows[i, :take] = order[start : start + take]
+        valid = torch.from_numpy(rows >= 0)
+        weight = valid.to(self.data.x.dtype) / valid.sum(-1, keepdim=True).clamp(min=1)
+        index, weight = torch.from_numpy(rows.clip(min=0)).to(self.data.x.device), weight.to(self.data.x.device)
+        keys = self._keys(stream)
+        active = (takes[None, :] > np.arange(rows.shape[1])[:, None]).sum(1)
+        for t, a in enumerate(active.tolist()):
+            yield a, self._gather(index[:a, t], weight[:a, t], keys[:a] + (start + t))
+
+    def _order(self, i: int, stream: int, size: int, epochs: int) -> np.ndarray:
+        """[batches, size] the rows of client i, epoch after epoch, each in a new order; −1 pads a short last batch."""
+        held = self._orders.setdefault((i, stream), [])
+        first, count = self.data.bounds[self.ids[i], 0], self.counts[i]
+        if len(held) < epochs:
+            draw = random_stream(self.seed, f"batches {stream}", self.round, int(self.ids[i]))
+            held.clear()
+            for _ in range(epochs):
+                padded = np.full(-(-count // size) * size, -1, dtype=np.int64)
+                padded[:count] = first + draw.permutation(count)
+                held.append(padded.reshape(-1, size))
+        return np.concatenate(held)
+
+    def _keys(self, stream: int) -> Tensor:
+        if not self.task.random:
+            return torch.zeros(len(self.ids), dtype=torch.int64, device=self.data.x.device)
+        draws = [random_stream(self.seed, f"layers {stream}", self.round, int(i)).integers(2**62) for i in self.ids]
+        return torch.tensor(draws, dtype=torch.int64, device=self.data.x.device)
+
+    def _gather(self, index: Tensor, weight: Tensor, key: Tensor) -> Batch:
+        flat = index.reshape(-1)
+        x = self.data.x.index_select(0, flat).unflatten(0, index.shape)
+        y = self.data.y.index_select(0, flat).unflatten(0, index.shape)
+        return Batch(x, y, weight, key)
+
+    def loss(self, theta: Tensor, batch: Batch) -> Tensor:
+        return self.task.loss(theta, batch)
+
+    def grad(self, theta: Tensor, batch: Batch) -> Tensor:
+        return self.task.grad(theta, batch)
+
+    # --- whole parts ------------------------------------------------------------------------------------------------------
+
+    def _sweep(self, part: str, size: int) -> Iterator[tuple[Tensor, Batch]]:
+        """All samples of a part in order, `size` of each client at a time: (positions in the stack, batch); weights are 1/n_i."""
+        counts = self.data.counts(part)[self.ids]
+        first = self.data.bounds[self.ids, ("train", "validation", "test").index(part)]
+        for at in range(0, int(counts.max(initial=0)), size):
+            here = np.flatnonzero(counts > at)
+            width = int(min(size, counts[here].max() - at))
+            rows = at + np.arange(width)[None, :]
+            valid = rows < counts[here, None]
+            index = torch.from_numpy(np.where(valid, first[here, None] + rows, first[here, None]))
+            weight = torch.from_numpy(valid / counts[here, None]).to(self.data.x)
+            key = torch.zeros(len(here), dtype=torch.int64, device=self.data.x.device)
+            yield torch.from_numpy(here).to(self.data.x.device), self._gather(index.to(self.data.x.device), weight, key)
+
+    def full_loss(self, theta: Tensor) -> Tensor:
+        total = theta.new_zeros(len(theta))
+        for here, batch in self._sweep("train", _SWEEP):
+            total[here] += self.task.loss(theta[here], batch, train=False)
+        return total
+
+    def full_grad(self, theta: Tensor) -> Tensor:
+        total = torch.zeros_like(theta)
+        for here, batch in self._sweep("train", _SWEEP):
+            total[here] += self.task.grad(theta[here], batch, train=False)
+        return total
+
+    def quadratic(self) -> tuple[Tensor, Tensor]:
+        _, batch = next(self._sweep("train", int(self.counts.max())))
+        return self.task.quadratic(batch)
+
+    # --- scores -----------------------------------------------------------------------------------------------------------
+
+    def statistics(self, theta: Tensor) -> State:
+        """Batch-normalisation statistics of each client's model on its own training data; empty for other models."""
+        if not self.task.has_statistics:
+            return {}
+        _, batch = next(self._sweep("train", _STATISTICS))
+        return self.task.statistics(theta, batch)
+
+    @torch.no_grad()
+    def score(self, theta: Tensor, part: str) -> tuple[Tensor, Tensor]:
+        """Mean loss and accuracy (R² for regression) [c] of each client's model on a part; NaN where it is empty."""
+        count = torch.as_tensor(self.data.counts(part)[self.ids], dtype=torch.float64, device=theta.device)
+        loss, right, square = (torch.zeros_like(count) for _ in range(3))
+        total, total_square = torch.zeros_like(count), torch.zeros_like(count)
+        classify = self.data.classes is not None
+        own = self.statistics(theta)
+        for here, batch in self._sweep(part, _SWEEP):
+            models = theta if len(here) == len(theta) else _rows(theta, here)
+            output = self.task.predict(models, batch.x, {k: v[here] for k, v in own.items()})
+            valid = (batch.weight > 0).to(torch.float64)
+            loss[here] += (self.task.errors(output, batch.y).to(torch.float64) * valid).sum(1)
+            if classify:
+                right[here] += (self.task.correct(output, batch.y) * valid).sum(1)
+            else:
+                y = batch.y.to(torch.float64)
+                square[here] += ((output.reshape(y.shape).to(torch.float64) - y) ** 2 * valid).sum(1)
+                total[here] += (y * valid).sum(1)
+                total_square[here] += (y**2 * valid).sum(1)
+        if classify:
+            return loss / count, right / count  # 0/0 is NaN: nothing to score
+        spread = total_square - total**2 / count
+        flat = spread <= 1e-12 * total_square  # one sample, or all targets alike: 1 if fitted exactly, else 0
+        fit = torch.where(flat, (square <= 1e-12 * (1 + total_square)).to(torch.float64), 1 - square / spread)
+        return loss / count, torch.where(count > 0, fit, torch.nan)
+
+
+def _rows(theta: Tensor, here: Tensor) -> Tensor:
+    """The rows `here`; one model expanded over all clients stays one model."""
+    return theta[:1].expand(len(here), -1) if theta.stride(0) == 0 else theta[here]

@@ -1,0 +1,56 @@
+"""FedAvg (McMahan et al., AISTATS 2017), FedProx (Li et al., MLSys 2020), and both with fine-tuning.
+
+    client:   w_k ≈ argmin F_k(w) + μ/2 ‖w − w^t‖²   from w^t;  FedAvg has μ = 0
+    server:   w^{t+1} = Σ_k (n_k / Σ n) w_k over those that answered
+    fine-tuning: the personal model is what `finetune` makes of w on the client's own data; it is not sent or kept
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..aggregators import Aggregator, mean, weigh
+from ..core import Local, Method, Problem, State
+from ..couplings import Free, Quadratic
+from ..diagnostics import inner_loop_warnings, prox_facts
+from ..errors import not_negative, one_of
+from ..solvers import SGD, Solver
+
+
+@dataclass(frozen=True)
+class FedAvg(Method):
+    """One global model, the average of locally trained ones."""
+
+    mu: float = 0.0
+    weighting: str = "size"
+    solver: Solver = SGD()
+    finetune: Solver | None = None  # none: there is no personal model
+    aggregate: Aggregator = mean
+
+    def __post_init__(self) -> None:
+        not_negative("FedProx", mu=self.mu)
+        one_of("FedAvg", "weighting", self.weighting, ["uniform", "size"])
+
+    def init(self, problem: Problem) -> tuple[State, State]:
+        return {"w": problem.start, "share": problem.share}, {}
+
+    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+        w = down["w"]
+        tie = Quadratic(self.mu, w) if self.mu else Free()
+        return {}, {"w": self.solver.minimise(local, w, tie)}
+
+    def server(self, server: State, ids: Tensor, messages: State, round: int) -> State:
+        weights = weigh(self.weighting, server["share"], ids)
+        return server | {"w": self.aggregate(messages["w"], weights)}
+
+    def personal(self, state: State, down: State, local: Local) -> Tensor | None:
+        return None if self.finetune is None else self.finetune.minimise(local, down["w"], Free(), stream=1)
+
+    def diagnose(self, state: State, down: State, local: Local) -> State:
+        return {"gradient_mean": local.full_grad(down["w"])} | prox_facts(local, down["w"], Free())
+
+    def warnings(self, server: State, round: int, facts: Mapping[str, float]) -> list[str]:
+        return inner_loop_warnings("FedProx" if self.mu else "FedAvg", self.solver, self.mu, facts)

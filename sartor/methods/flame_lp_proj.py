@@ -1,0 +1,71 @@
+"""FLAME on Lp-Proj-2 (FLAME paper, Appendix C): ADMM in a shared random subspace. w, w_i, π_i and u_i live in R^{d_sub}.
+
+    client:   θ_i ≈ argmin f_i(θ) + λ/2 ‖w_i − Pθ‖²
+              w_i = (λα_i Pθ_i + ρ w − π_i) / (λα_i + ρ),   π_i = π_i + ρ (w_i − w),   send u_i = w_i + π_i/ρ
+    server:   w = (1/m) Σ_i u_i
+
+P is a function of the seed and never sent. As in FLAME, π_i = λα_i(Pθ_i − w_i), so it is not stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..aggregators import Aggregator, mean
+from ..core import Local, Method, Problem, State
+from ..couplings import Projected, Projection
+from ..diagnostics import prox_facts
+from ..errors import one_of, positive
+from ..solvers import SGD, Solver
+
+
+@dataclass(frozen=True)
+class FlameLpProj(Method):
+    """FLAME in a shared random subspace of d_sub dimensions: small messages, personal models."""
+
+    lam: float = 1.0
+    rho: float = 0.1
+    d_sub: int = 10
+    projection: str = "gaussian"
+    projection_seed: int = 0
+    anchor: str = "local"
+    solver: Solver = SGD()
+    aggregate: Aggregator = mean
+
+    def __post_init__(self) -> None:
+        positive("FLAME-Lp-Proj", lam=self.lam, rho=self.rho, d_sub=self.d_sub)
+        one_of("FLAME-Lp-Proj", "anchor", self.anchor, ["local", "global"])
+
+    def P(self, d: int) -> Projection:
+        return Projection(self.d_sub, d, self.projection_seed, self.projection)
+
+    def init(self, problem: Problem) -> tuple[State, State]:
+        w = self.P(len(problem.start)).project(problem.start[None])[0]
+        return {"w": w, "u": w.expand(problem.clients, -1).clone()}, {"theta": problem.start, "w": w}
+
+    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+        w, theta, w_i, rho = down["w"], state["theta"], state["w"], self.rho
+        P, la = self.P(theta.shape[1]), self.lam / local.clients
+        pi = la * (P.project(theta) - w_i)
+        theta = self.solver.minimise(local, theta, Projected(self.lam, w_i if self.anchor == "local" else w, P))
+        w_i = (la * P.project(theta) + rho * w - pi) / (la + rho)
+        pi = pi + rho * (w_i - w)
+        return {"theta": theta, "w": w_i}, {"u": w_i + pi / rho}
+
+    def server(self, server: State, ids: Tensor, messages: State, round: int) -> State:
+        u = server["u"].clone()
+        u[ids] = messages["u"]
+        return {"w": self.aggregate(u, u.new_ones(len(u))), "u": u}
+
+    def shared(self, server: State) -> None:
+        return None  # w is a point of the subspace, not a model
+
+    def personal(self, state: State, down: State, local: Local) -> Tensor:
+        return state["theta"]
+
+    def diagnose(self, state: State, down: State, local: Local) -> State:
+        theta, w_i = state["theta"], state["w"]
+        tie = Projected(self.lam, w_i, self.P(theta.shape[1]))
+        return {"primal_residual": (w_i - down["w"]).norm(dim=1)} | prox_facts(local, theta, tie)

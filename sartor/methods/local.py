@@ -1,0 +1,39 @@
+"""Local training: every client on its own data, nothing sent. What federating has to beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..core import Local, Method, Problem, State
+from ..couplings import Free
+from ..solvers import SGD, Solver
+
+
+@dataclass(frozen=True)
+class LocalOnly(Method):
+    """Each client trains alone; nothing is sent."""
+
+    solver: Solver = SGD()
+
+    def init(self, problem: Problem) -> tuple[State, State]:
+        return {}, {"theta": problem.start}
+
+    def downlink(self, server: State, ids: Tensor, round: int) -> State:
+        return {}
+
+    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+        return {"theta": self.solver.minimise(local, state["theta"], Free())}, {}
+
+    def server(self, server: State, ids: Tensor, messages: State, round: int) -> State:
+        return server
+
+    def shared(self, server: State) -> None:
+        return None
+
+    def personal(self, state: State, down: State, local: Local) -> Tensor:
+        return state["theta"]
+
+    def diagnose(self, state: State, down: State, local: Local) -> State:
+        return {"gradient": local.full_grad(state["theta"]).norm(dim=1)}

@@ -1,0 +1,83 @@
+"""Lp-Proj (Lin et al., "Personalized federated learning towards communication efficiency, robustness and fairness", NeurIPS 2022).
+
+    P in R^{d_sub x d}: Gaussian rows of unit length, fixed and shared by its seed;   w in R^{d_sub};   c = w_k − Px
+    client, R local rounds:   x ≈ argmin f_k(x) + (λ/p) ‖w_k − Px‖_p^p                                            (4)
+                              w_k = w_k − ηλ sign(c)|c|^{p−1}                                                     (5)
+    server:                   w = (1 − β) w + (β/S) Σ_{S_t} w_k
+
+The same slope sign(c)|c|^{p−1}, with sign(0) = 0, is used in both steps (the authors' code differs between them for p other than 1, 2).
+Only w travels: d_sub numbers. As written every client trains and S are averaged (`train_all`); by default only the cohort trains.
+With p = 1 a step of (5) moves every coordinate by exactly ηλ, so w settles only to that resolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..aggregators import Aggregator, mean
+from ..core import Local, Method, Problem, State
+from ..couplings import Projected, Projection
+from ..diagnostics import prox_facts
+from ..errors import need, one_of, positive
+from ..solvers import SGD, Solver
+
+
+@dataclass(frozen=True)
+class LpProj(Method):
+    """Personal models tied together in a shared random subspace by an Lp norm; messages of d_sub numbers."""
+
+    p: float = 2.0
+    lam: float = 1.0
+    eta: float = 0.5
+    beta: float = 1.0
+    R: int = 1
+    d_sub: int = 20
+    projection: str = "gaussian"
+    projection_seed: int = 0
+    first: str = "projected"  # w starts at P x_0, or at "zero" as in the authors' code
+    train_all: bool = False
+    solver: Solver = SGD()
+    aggregate: Aggregator = mean
+
+    def __post_init__(self) -> None:
+        need(self.p >= 1, f"Lp-Proj needs p >= 1 (a norm); got {self.p}.")
+        positive("Lp-Proj", lam=self.lam, eta=self.eta, beta=self.beta, d_sub=self.d_sub)
+        need(self.R >= 1, f"Lp-Proj needs R >= 1 local rounds; got {self.R}.")
+        one_of("Lp-Proj", "first", self.first, ["projected", "zero"])
+
+    def P(self, d: int) -> Projection:
+        return Projection(self.d_sub, d, self.projection_seed, self.projection)
+
+    def init(self, problem: Problem) -> tuple[State, State]:
+        w = self.P(len(problem.start)).project(problem.start[None])[0]
+        return {"w": w if self.first == "projected" else 0 * w}, {"x": problem.start}
+
+    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+        w, x = down["w"], state["x"]
+        P = self.P(x.shape[1])
+        for r in range(self.R):
+            x = self.solver.minimise(local, x, Projected(self.lam, w, P, self.p), start=r)
+            w = w - self.eta * self.lam * Projected(self.lam, w, P, self.p).slope(x)
+        return {"x": x}, {"w": w}
+
+    def server(self, server: State, ids: Tensor, messages: State, round: int) -> State:
+        w = messages["w"]
+        return {"w": (1 - self.beta) * server["w"] + self.beta * self.aggregate(w, w.new_ones(len(w)))}
+
+    def shared(self, server: State) -> None:
+        return None  # w is a point of the subspace, not a model
+
+    def personal(self, state: State, down: State, local: Local) -> Tensor:
+        return state["x"]
+
+    def diagnose(self, state: State, down: State, local: Local) -> State:
+        tie = Projected(self.lam, down["w"], self.P(state["x"].shape[1]), self.p)
+        return {"envelope_gradient": self.lam * tie.slope(state["x"])} | prox_facts(local, state["x"], tie)
+
+    def warnings(self, server: State, round: int, facts: Mapping[str, float]) -> list[str]:
+        if self.p == 2 and self.eta * self.lam > 2:
+            return [f"Lp-Proj: η·λ = {self.eta * self.lam:g} > 2: the w-step overshoots; take eta < {2 / self.lam:.3g}."]
+        return []

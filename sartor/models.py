@@ -1,0 +1,67 @@
+"""The papers' models, by name: softmax, mlp, dnn, 2nn, cnn, linear, svm; sized from the data they are to fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from torch import nn
+
+from .errors import SartorError, need, unknown
+
+Shape = tuple[int, ...]
+
+
+def layers(*sizes: int) -> nn.Sequential:
+    """Fully connected layers with ReLU between them: layers(784, 128, 64, 10)."""
+    stack: list[nn.Module] = [nn.Flatten()]
+    for i, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        stack += [nn.ReLU()] if i else []
+        stack += [nn.Linear(a, b)]
+    return nn.Sequential(*stack)
+
+
+def cnn(shape: Shape, outputs: int, widths: tuple[int, int] = (32, 64), hidden: int = 512, padding: int = 2) -> nn.Sequential:
+    """Two 5×5 convolutions with 2×2 pooling and one hidden layer (McMahan et al. 2017; 1,663,370 parameters on MNIST)."""
+    need(len(shape) == 3, f"cnn needs images [channels, height, width]; got samples of shape {list(shape)}. Use mlp.")
+    channels, height, width = shape
+    for _ in range(2):
+        height, width = (height + 2 * padding - 4) // 2, (width + 2 * padding - 4) // 2
+    if height < 1 or width < 1:
+        raise SartorError(f"cnn needs images of at least 4 x 4 pixels; got {shape[1]} x {shape[2]}. Use mlp.")
+    return nn.Sequential(
+        nn.Conv2d(channels, widths[0], 5, padding=padding), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(widths[0], widths[1], 5, padding=padding), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(widths[1] * height * width, hidden), nn.ReLU(), nn.Linear(hidden, outputs),
+    )
+
+
+# name → (one line, builder from (sample shape, outputs))
+NAMES: dict[str, tuple[str, Callable[[Shape, int], nn.Module]]] = {
+    "softmax": ("softmax (multinomial logistic) regression: one linear layer", lambda s, k: layers(math.prod(s), k)),
+    "mlp": ("d-128-64-k, FLAME's MLP (109,386 parameters on MNIST)", lambda s, k: layers(math.prod(s), 128, 64, k)),
+    "dnn": ("d-100-k, pFedMe's DNN", lambda s, k: layers(math.prod(s), 100, k)),
+    "2nn": ("d-100-100-k, Lp-Proj's network", lambda s, k: layers(math.prod(s), 100, 100, k)),
+    "cnn": ("5x5x32, 5x5x64, 512: the CNN of McMahan et al. that FedAMP uses", lambda s, k: cnn(s, k)),
+    "cnn-ditto": ("5x5x32, 5x5x64, 1024: the CNN that Ditto uses", lambda s, k: cnn(s, k, hidden=1024)),
+    "linear": ("linear regression (squared error)", lambda s, k: layers(math.prod(s), 1)),
+    "svm": ("linear support vector machine (hinge loss, targets -1/+1)", lambda s, k: layers(math.prod(s), 1)),
+}
+
+LOSS = {"linear": "squared", "svm": "hinge"}  # the others: cross-entropy
+
+
+def build(name: str, shape: Shape, outputs: int) -> nn.Module:
+    """The named model for samples of this shape. A name may list hidden sizes: "mlp(200,100)"."""
+    base, _, inside = name.partition("(")
+    if inside:
+        need(base == "mlp" and inside.endswith(")"), f"only mlp takes hidden sizes, as in mlp(200,100); got {name!r}.")
+        try:
+            hidden = [int(v) for v in inside[:-1].split(",")]
+        except ValueError as e:
+            raise SartorError(f"hidden sizes are whole numbers, as in mlp(200,100); got {name!r}.") from e
+        need(all(h >= 1 for h in hidden), f"hidden sizes are at least 1; got {name!r}.")
+        return layers(math.prod(shape), *hidden, outputs)
+    if base not in NAMES:
+        raise unknown("model", base, NAMES)
+    return NAMES[base][1](shape, outputs)

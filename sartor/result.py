@@ -1,0 +1,131 @@
+"""What a run leaves: every client's models and scores, to look at, to use, to keep."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from .core import State
+from .data.clients import PARTS, Clients
+from .errors import SartorError, need
+from .judge.metrics import choose, summarise, with_chosen
+from .rounds import Run
+from .storage import save_tensors, write_json, write_text
+from .tasks import ModelTask
+
+
+@dataclass
+class Result:
+    """A finished run."""
+
+    run: Run
+    task: ModelTask
+    data: Clients
+    settings: dict[str, Any]
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """One entry per evaluated round."""
+        return self.run.history
+
+    @cached_property
+    def scores(self) -> dict[str, np.ndarray]:
+        """Per-client scores [m], for example scores["chosen/test/accuracy"]."""
+        return with_chosen(self.run.scores)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """What summary.json holds."""
+        s, run = self.settings, self.run
+        return {
+            "method": s["method"], "data": s["data"], "partition": s["partition"], "model": s["model"], "clients": len(self.data),
+            "cohort": run.cohort, "rounds": run.round, "seed": s["seed"], "seconds": round(run.seconds, 3),
+            "bytes_up": run.bytes_up, "bytes_down": run.bytes_down, "parameters": self.task.size,
+            **summarise(run.scores), "warnings": self.history[-1]["warnings"],
+        }
+
+    @cached_property
+    def clients(self) -> list[dict[str, Any]]:
+        """What clients.json holds: a row per client."""
+        counts = {part: self.data.counts(part) for part in PARTS}
+        picked = choose(self.run.scores)
+        rows = []
+        for i, name in enumerate(self.data.names):
+            row: dict[str, Any] = {"client": i, "name": name, **{part: int(counts[part][i]) for part in PARTS}}
+            row["chosen"] = "personal" if picked[i] else "global"
+            for key, values in self.scores.items():
+                row[key.replace("/", "_")] = None if np.isnan(values[i]) else float(values[i])
+            rows.append(row)
+        return rows
+
+    def table(self) -> str:
+        """A text table: each client's samples, accuracy of its models, and which one it chose."""
+        head = f"{'client':>10} {'train':>7} {'test':>6} {'global':>8} {'personal':>9} {'chosen':>8}  model"
+        lines = [head]
+        for row in self.clients:
+            cells = [row.get(f"{m}_test_accuracy") for m in ("global", "personal", "chosen")]
+            g, p, c = ("-" if v is None else f"{v:.3f}" for v in cells)
+            lines.append(f"{row['name'][:10]:>10} {row['train']:>7} {row['test']:>6} {g:>8} {p:>9} {c:>8}  {row['chosen']}")
+        return "\n".join(lines)
+
+    # --- models -----------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _personal(self) -> State:
+        """All personal models, and the clients' statistics where the model has any."""
+        everyone = torch.arange(len(self.data))
+        down = self.run.method.downlink(self.run.server, everyone, self.run.round)
+        return self.run.engine.map("personal", self.run.round, everyone, down)[1]
+
+    def personal(self, client: int) -> nn.Module:
+        """The client's own model, ready to predict."""
+        need(0 <= client < len(self.data), f"clients are 0 to {len(self.data) - 1}; got {client}.")
+        if "personal" not in self._personal:
+            raise SartorError(f"{self.settings['method']} has no personal models; use shared().")
+        own = {k: v[client] for k, v in self._personal.items() if k != "personal"}
+        return self.task.module(self._personal["personal"][client], own)
+
+    def shared(self) -> nn.Module:
+        """The global model, ready to predict. Batch normalisation keeps its first statistics: they belong to clients."""
+        theta = self.run.method.shared(self.run.server)
+        if theta is None:
+            raise SartorError(f"{self.settings['method']} has no global model; use personal(client).")
+        return self.task.module(theta)
+
+    def chosen(self, client: int) -> nn.Module:
+        """Whichever of the two did better on the client's validation data."""
+        return self.personal(client) if choose(self.run.scores)[client] else self.shared()
+
+    # --- files ------------------------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> Path:
+        """Write summary.json, clients.json, history.jsonl, recipe.toml's settings as JSON, and models/."""
+        folder = Path(folder)
+        write_json(folder / "clients.json", self.clients)
+        write_history(folder, self.history)
+        theta = self.run.method.shared(self.run.server)
+        if theta is not None:
+            save_tensors(folder / "models" / "global.safetensors", self._named(theta), {"names": []})
+        if "personal" in self._personal:
+            own = {k: v for k, v in self._personal.items() if k != "personal"}
+            save_tensors(folder / "models" / "personal.safetensors",
+                         self._named(self._personal["personal"]) | own, {"names": self.data.names})
+        if (xi := self.run.method.collaboration(self.run.server)) is not None:
+            write_json(folder / "collaboration.json", {"names": self.data.names, "weights": xi.double().tolist()})
+        write_json(folder / "summary.json", self.summary)  # last: its presence says that the run is complete
+        return folder
+
+    def _named(self, theta: torch.Tensor) -> State:
+        return dict(zip(self.task.names, self.task.unflatten(theta), strict=True))
+
+
+def write_history(folder: Path, history: list[dict[str, Any]]) -> None:
+    """history.jsonl: a line per evaluated round."""
+    write_text(folder / "history.jsonl", "".join(json.dumps(line, allow_nan=False) + "\n" for line in history))

@@ -1,0 +1,145 @@
+"""The only round loop; its history, checkpoints and resumption. Simulation and deployment share it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .core import Engine, Method, Problem, State
+from .errors import Diverged, SartorError, need, one_of
+from .judge.metrics import Scores, summarise
+from .seeds import stream
+from .storage import load_tensors, save_tensors
+
+Line = dict[str, Any]  # one line of history.jsonl
+
+
+def draw_cohort(problem: Problem, size: int, sampling: str, round: int) -> Tensor:
+    """Who is asked in this round: `size` clients, all alike ("uniform") or by their number of samples ("size"); sorted."""
+    m = problem.clients
+    if size == m:
+        return torch.arange(m)
+    p = problem.share.double().cpu().numpy() if sampling == "size" else None
+    drawn = stream(problem.seed, "cohort", round).choice(m, size, replace=False, p=None if p is None else p / p.sum())
+    return torch.from_numpy(np.sort(drawn))
+
+
+@dataclass
+class Run:
+    """A federation at work: the server's state and what has happened so far."""
+
+    method: Method
+    engine: Engine
+    problem: Problem
+    server: State
+    cohort: int
+    sampling: str = "uniform"
+    round: int = 0
+    seconds: float = 0.0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    history: list[Line] = field(default_factory=list)
+    scores: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        m = self.problem.clients
+        need(1 <= self.cohort <= m, f"the cohort needs 1 to {m} clients (all there are); got {self.cohort}.")
+        one_of("a run", "sampling", self.sampling, ["uniform", "size"])
+
+    def step(self) -> None:
+        """One round: downlink, clients, server."""
+        cohort = draw_cohort(self.problem, self.cohort, self.sampling, self.round)
+        asked = torch.arange(self.problem.clients) if self.method.train_all else cohort
+        down = self.method.downlink(self.server, asked, self.round)
+        answered, messages = self.engine.map("train", self.round, asked, down)
+        if self.method.train_all:  # everybody trained, the cohort is heard
+            heard = torch.isin(answered, cohort)
+            answered, messages = answered[heard], {k: v[heard] for k, v in messages.items()}
+        self.server = self.method.server(self.server, answered, messages, self.round)
+        self.bytes_down += _bytes(down)
+        self.bytes_up += _bytes(messages)
+        self.round += 1
+
+    def look(self, diagnose: bool) -> Line:
+        """Score every client's models as they are now, and add a line to the history."""
+        everyone = torch.arange(self.problem.clients)
+        down = self.method.downlink(self.server, everyone, self.round)
+        shared = self.method.shared(self.server)
+        common = {} if shared is None else {"global": shared.expand(len(everyone), -1)}
+        _, found = self.engine.map("evaluate", self.round, everyone, down | common)
+        self.scores = {k: v.double().cpu().numpy() for k, v in found.items()}
+        _check_scores(self.scores, self.round)
+        facts = _reduce(self.engine.map("diagnose", self.round, everyone, down)[1]) if diagnose else {}
+        warnings = self.method.warnings(self.server, self.round, facts)
+        line: Line = {"round": self.round, "seconds": round(self.seconds, 3), "bytes_up": self.bytes_up,
+                      "bytes_down": self.bytes_down, **summarise(self.scores), "diagnostics": facts, "warnings": warnings}
+        self.history.append(line)
+        return line
+
+    def save(self, path: Path, settings: str) -> None:
+        """A checkpoint: everything needed to go on, in one file, atomically."""
+        tensors = {f"server/{k}": v for k, v in self.server.items()} | {f"client/{k}": v for k, v in self.engine.save().items()}
+        about = {"settings": settings, "round": self.round, "seconds": self.seconds, "bytes_up": self.bytes_up,
+                 "bytes_down": self.bytes_down, "history": self.history}
+        save_tensors(path, tensors, about)
+
+    def restore(self, path: Path, settings: str) -> None:
+        """Go on from a checkpoint of a run with the same settings."""
+        tensors, about = load_tensors(path, self.problem.start.device)
+        if about.get("settings") != settings:
+            raise SartorError(f"{path} belongs to a run with other settings; resume with that run's own recipe.toml.")
+        self.server = {k.removeprefix("server/"): v for k, v in tensors.items() if k.startswith("server/")}
+        self.engine.restore({k.removeprefix("client/"): v for k, v in tensors.items() if k.startswith("client/")})
+        self.round, self.seconds, self.history = about["round"], about["seconds"], about["history"]
+        self.bytes_up, self.bytes_down = about["bytes_up"], about["bytes_down"]
+
+
+def play(
+    run: Run, rounds: int, *, evaluate_every: int = 1, diagnose: bool = False,
+    checkpoint: Path | None = None, checkpoint_every: int = 10, settings: str = "",
+) -> Iterator[Line | None]:
+    """Play up to `rounds` rounds; yields after each one: its history line where it was evaluated, else None."""
+    need(rounds >= 1, f"a run needs at least 1 round; got {rounds}.")
+    need(evaluate_every >= 1 and checkpoint_every >= 1, "evaluate_every and checkpoint_every are at least 1.")
+    while run.round < rounds:
+        began = time.perf_counter()
+        run.step()
+        run.seconds += time.perf_counter() - began
+        last = run.round == rounds
+        line = run.look(diagnose) if last or run.round % evaluate_every == 0 else None
+        if checkpoint is not None and (last or run.round % checkpoint_every == 0):
+            run.save(checkpoint, settings)
+        yield line
+    if not run.scores:  # resumed after the last round
+        run.history.pop()
+        run.look(diagnose)
+
+
+def _bytes(tensors: State) -> int:
+    """Bytes on the wire: every row is a message of its own, an expanded (broadcast) one too."""
+    return sum(v.numel() * v.element_size() for v in tensors.values())
+
+
+def _reduce(found: State) -> dict[str, float]:
+    """Per-client numbers become mean and maximum; per-client vectors the norm of their mean."""
+    out: dict[str, float] = {}
+    for name, value in found.items():
+        if value.dim() == 2:
+            out[f"{name}_norm"] = float(value.mean(0).norm())
+        else:
+            out[f"{name}_mean"], out[f"{name}_max"] = float(value.mean()), float(value.max())
+    return {k: v for k, v in out.items() if math.isfinite(v)}
+
+
+def _check_scores(scores: Scores, round: int) -> None:
+    for name, value in scores.items():
+        if np.isinf(value).any() or (name.endswith("loss") and (np.isnan(value) != np.isnan(scores[name[:-4] + "accuracy"])).any()):
+            raise Diverged(f"diverged by round {round}: the {name.replace('/', ' ')} of a client is not a number; lower lr or lam.")

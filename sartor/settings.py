@@ -1,0 +1,112 @@
+"""Settings of methods and solvers as plain tables, and back: a dataclass's fields are its configuration, there is no second list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from . import aggregators, methods, solvers
+from .core import Method
+from .errors import SartorError, unknown
+
+_SOLVER_FIELDS = ("solver", "global_solver", "finetune")
+_OF_EVERY_SOLVER = ("lr", "batch", "momentum", "weight_decay")  # a method's second solver takes these from the run's flags
+
+
+def to_table(method: Method) -> dict[str, Any]:
+    """Every setting of a method, resolved: numbers, words, and a table for each solver. None is left out (TOML has none)."""
+    return {f.name: plain for f in fields(method)  # type: ignore[arg-type]
+            if (plain := _plain(getattr(method, f.name))) is not None}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        kind = next(k for k, v in solvers.NAMES.items() if isinstance(value, v))
+        return {"kind": kind} | {f.name: v for f in fields(value) if (v := getattr(value, f.name)) is not None}
+    if callable(value):
+        return next(k for k, v in aggregators.NAMES.items() if v is value)
+    return value
+
+
+def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any] | None = None) -> Method:
+    """The named method. `settings` are its fields (dotted for a solver's: "finetune.epochs"); `solver` is the run's own solver.
+
+    The run's solver replaces fields of the method's default one, or the whole of it where it names another kind.
+    """
+    made = methods.entry(name)
+    known = [f.name for f in fields(made.make)]  # type: ignore[arg-type]
+    hints = get_type_hints(made.make)
+    given, inner = _split(settings)
+    defaults: dict[str, Any] = {f.name: f.default for f in fields(made.make)} | made.preset  # type: ignore[arg-type]
+    for key in [*given, *inner]:
+        if key not in known:
+            raise unknown(f"setting of {name}", key, known)
+    values: dict[str, Any] = dict(made.preset)
+    for key, value in given.items():
+        if key == "aggregate":
+            values[key] = aggregator(value)
+        elif key in _SOLVER_FIELDS:
+            raise SartorError(f"{name}: a solver's settings are written {key}.lr=..., {key}.epochs=...; got {key}={value!r}.")
+        else:
+            values[key] = convert(f"{name}'s {key}", value, hints[key])
+    for key in [k for k in _SOLVER_FIELDS if k in known]:
+        wanted = dict(solver or {}) if key == "solver" else {k: v for k, v in (solver or {}).items() if k in _OF_EVERY_SOLVER}
+        wanted |= inner.get(key, {})
+        default = defaults.get(key)
+        if default is None and key not in inner:
+            continue
+        values[key] = _solver(default or solvers.SGD(), wanted)
+    return made.make(**values)
+
+
+def _split(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    given: dict[str, Any] = {}
+    inner: dict[str, dict[str, Any]] = {}
+    for key, value in settings.items():
+        head, _, rest = key.partition(".")
+        if rest:
+            inner.setdefault(head, {})[rest] = value
+        elif isinstance(value, Mapping):
+            inner.setdefault(head, {}).update(value)
+        else:
+            given[key] = value
+    return given, inner
+
+
+def _solver(default: Any, wanted: Mapping[str, Any]) -> Any:
+    wanted = dict(wanted)
+    kind = wanted.pop("kind", None)
+    if kind is not None and kind not in solvers.NAMES:
+        raise unknown("solver", kind, solvers.NAMES)
+    made = type(default) if kind is None else solvers.NAMES[kind]
+    known, hints = [f.name for f in fields(made)], get_type_hints(made)
+    for key in wanted:
+        if key not in known:
+            raise unknown(f"setting of the {made.__name__} solver", key, known)
+    values = {k: convert(f"{made.__name__}'s {k}", v, hints[k]) for k, v in wanted.items()}
+    if "epochs" in values and "steps" not in values and "steps" in known:
+        values["steps"] = None  # who asks for epochs does not want the default's steps
+        values |= {"reuse": False} if "reuse" in known else {}
+    return replace(default, **values) if isinstance(default, made) else made(**values)
+
+
+def aggregator(name: str) -> aggregators.Aggregator:
+    """The named aggregator."""
+    if name not in aggregators.NAMES:
+        raise unknown("aggregator", name, aggregators.NAMES)
+    return aggregators.NAMES[name]
+
+
+def convert(what: str, value: Any, hint: Any) -> Any:
+    """A value of the field's type, from a word of the command line or a TOML value."""
+    if value == "none":
+        value = None
+    try:
+        return TypeAdapter(hint).validate_python(value)
+    except ValidationError as e:
+        wanted = {"float": "a number", "int": "a whole number", "bool": "true or false"}.get(
+            getattr(hint, "__name__", ""), str(hint).replace("<class '", "").replace("'>", ""))
+        raise SartorError(f"{what} must be {wanted}; got {value!r}.") from e

@@ -1,0 +1,81 @@
+"""Reading and writing files: atomic, without pickle, and with one clear line when the disk says no."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from .core import State
+from .errors import SartorError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path` that takes its place when the block ends well; on failure `path` stays as it was."""
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
+        yield temporary
+        with open(temporary, "rb") as f:
+            os.fsync(f.fileno())
+        os.replace(temporary, path)
+        temporary = None
+    except (OSError, SafetensorError) as e:
+        reason = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
+        raise SartorError(f"cannot write {path}: {reason}. What was saved there before is unharmed; "
+                          "free some space or choose another folder with --out.") from e
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.chmod(0o644)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON atomically; NaN and Inf are refused, never written."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as e:
+        raise SartorError(f"cannot read {path}: {e}.") from e
+
+
+def save_tensors(path: Path, tensors: State, about: Mapping[str, Any]) -> None:
+    """Write tensors and a JSON note to one safetensors file, atomically."""
+    whole = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
+    with replacing(path) as temporary:
+        save_file(whole, temporary, metadata={"sartor": json.dumps(about, allow_nan=False)})
+        temporary.chmod(0o644)
+
+
+def load_tensors(path: Path, device: str | torch.device = "cpu") -> tuple[State, dict[str, Any]]:
+    """What `save_tensors` wrote."""
+    try:
+        with safe_open(path, framework="pt", device=str(device)) as f:
+            about = json.loads((f.metadata() or {}).get("sartor", "{}"))
+            return {k: f.get_tensor(k) for k in f.keys()}, about  # noqa: SIM118 (not a dict)
+    except (OSError, SafetensorError, ValueError) as e:
+        raise SartorError(f"cannot read {path}: {e}. It is missing, truncated or not a file that Sartor wrote.") from e

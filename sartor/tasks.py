@@ -1,0 +1,208 @@
+"""A task: an nn.Module and a loss as functions of flat vectors, for a stack of clients at once.
+
+Dense models are vectorised over clients (torch.func). Convolutions are not: on a CPU a stack of small convolutions becomes one
+grouped convolution, which is slower than a loop, so models with convolutions run client by client. `vectorise` overrides.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, grad, hessian, vmap
+
+from .core import Batch, State
+from .errors import need, unknown
+from .layers import KeyedDropout, OwnBatchNorm, own_layers
+
+Loss = Callable[[Tensor, Tensor], Tensor]  # (output [b, k], target [b]) → [b]
+
+
+def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
+    """−log softmax(output)[target]."""
+    return F.cross_entropy(output, target, reduction="none")
+
+
+def squared(output: Tensor, target: Tensor) -> Tensor:
+    """½ (output − target)²."""
+    return 0.5 * (output.reshape(target.shape) - target) ** 2
+
+
+def hinge(output: Tensor, target: Tensor) -> Tensor:
+    """max(0, 1 − target · output) for targets −1/+1."""
+    return (1 - target * output.reshape(target.shape)).clamp(min=0)
+
+
+LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "squared": squared, "hinge": hinge}
+
+
+class ModelTask:
+    """The loss of a model on a batch, its gradient and its predictions, as functions of θ [a, d]."""
+
+    def __init__(self, model: nn.Module, loss: str | Loss = "cross-entropy", vectorise: bool | None = None) -> None:
+        if isinstance(loss, str) and loss not in LOSSES:
+            raise unknown("loss", loss, LOSSES)
+        self.per_sample: Loss = LOSSES[loss] if isinstance(loss, str) else loss
+        self.kind = loss if isinstance(loss, str) else "custom"
+        self.original = model
+        self.training = own_layers(model).train()
+        self.scoring = copy.deepcopy(self.training).eval()
+        parameters = dict(self.training.named_parameters())
+        need(len(parameters) > 0, "the model has no parameters to train.")
+        types = {p.dtype for p in parameters.values()}
+        need(len(types) == 1, f"all parameters must have one type; got {', '.join(map(str, types))}.")
+        self.names = list(parameters)
+        self.shapes = [p.shape for p in parameters.values()]
+        self.counts = [p.numel() for p in parameters.values()]
+        self.size = sum(self.counts)
+        modules = list(self.training.named_modules())
+        self._dropouts = [name for name, m in modules if isinstance(m, KeyedDropout)]
+        self._norms = [name for name, m in modules if isinstance(m, OwnBatchNorm)]
+        convolutional = any(isinstance(m, nn.modules.conv._ConvNd) for _, m in modules)
+        self.vectorise = not convolutional if vectorise is None else vectorise
+        self.random = bool(self._dropouts)
+        self.has_statistics = bool(self._norms)
+
+    # --- flat vectors -------------------------------------------------------------------------------------------------
+
+    def init(self, seed: int) -> Tensor:
+        """The model's own first weights, drawn again from `seed` where its layers know how (reset_parameters)."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = copy.deepcopy(self.training)
+            for module in model.modules():
+                if callable(reset := getattr(module, "reset_parameters", None)):
+                    reset()
+        return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+
+    def unflatten(self, theta: Tensor) -> list[Tensor]:
+        """θ [a, d] (or [d]) as the model's parameters, each [a, ...]: views, not copies."""
+        lead = theta.shape[:-1]
+        parts = theta.split(self.counts, dim=-1)
+        return [p.unflatten(-1, s) if s else p.reshape(lead) for p, s in zip(parts, self.shapes, strict=True)]
+
+    def module(self, theta: Tensor, statistics: State | None = None) -> nn.Module:
+        """A plain copy of the user's model that holds θ [d]; batch normalisation gets the client's statistics."""
+        model = copy.deepcopy(self.original).to(theta.dtype).eval()
+        values = dict(zip(self.names, self.unflatten(theta), strict=True))
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(values[name])
+            for name in self._norms if statistics else []:
+                norm = model.get_submodule(name)
+                assert isinstance(norm, nn.modules.batchnorm._BatchNorm) and statistics is not None
+                if norm.running_mean is not None and norm.running_var is not None:
+                    norm.running_mean.copy_(statistics[f"{name}.mean"])
+                    norm.running_var.copy_(statistics[f"{name}.var"])
+        return model
+
+    # --- one client ---------------------------------------------------------------------------------------------------
+
+    def _one_loss(self, params: list[Tensor], x: Tensor, y: Tensor, weight: Tensor, key: Tensor, train: bool) -> Tensor:
+        output = self._one_output(params, x, weight, key, {}, train)
+        return (self.per_sample(output, y) * weight).sum()
+
+    def _one_output(
+        self, params: list[Tensor], x: Tensor, weight: Tensor, key: Tensor, statistics: State, train: bool
+    ) -> Tensor:
+        tensors = dict(zip(self.names, params, strict=True)) | statistics
+        tensors |= {f"{name}.key": key for name in self._dropouts}
+        tensors |= {f"{name}.weight_of_samples": weight for name in self._norms}
+        output: Tensor = functional_call(self.training if train else self.scoring, tensors, (x,))
+        return output
+
+    # --- a stack of clients -------------------------------------------------------------------------------------------
+
+    def loss(self, theta: Tensor, batch: Batch, train: bool = True) -> Tensor:
+        """[a, d] → [a]."""
+        params, train = self.unflatten(theta), train or self.has_statistics
+        if self.vectorise:
+            stacked: Tensor = vmap(self._one_loss, in_dims=(0, 0, 0, 0, 0, None))(params, *batch, train)
+            return stacked
+        return torch.stack([self._one_loss([p[i] for p in params], *row, train) for i, row in enumerate(_rows(batch))])
+
+    def grad(self, theta: Tensor, batch: Batch, train: bool = True) -> Tensor:
+        """[a, d] → [a, d]. Batch normalisation always uses the batch's own statistics here."""
+        train = train or self.has_statistics
+        if self.vectorise:
+            grads = vmap(grad(self._one_loss), in_dims=(0, 0, 0, 0, 0, None))(self.unflatten(theta), *batch, train)
+            return torch.cat([g.flatten(1) if g.dim() > 1 else g[:, None] for g in grads], dim=1)
+        out = torch.empty_like(theta)
+        for i, row in enumerate(_rows(batch)):
+            params = [p.detach().requires_grad_() for p in self.unflatten(theta[i])]
+            parts = torch.autograd.grad(self._one_loss(params, *row, train), params)
+            torch.cat([g.reshape(-1) for g in parts], out=out[i])
+        return out
+
+    @torch.no_grad()
+    def predict(self, theta: Tensor, x: Tensor, statistics: State | None = None) -> Tensor:
+        """Outputs [a, b, k] of models θ [a, d] on inputs [a, b, ...], random layers off."""
+        weight, key = x.new_ones(()), torch.zeros((), dtype=torch.int64, device=x.device)
+        own = statistics or {}
+        one_for_all = len(theta) > 1 and theta.stride(0) == 0 and not own  # an expanded view: one model, so one product
+        if one_for_all or len(theta) == 1:
+            single = {k: v[0] for k, v in own.items()}
+            output = self._one_output(self.unflatten(theta[0]), x.flatten(0, 1), weight, key, single, False)
+            return output.unflatten(0, x.shape[:2])
+        params = self.unflatten(theta)
+        if self.vectorise:
+            stacked: Tensor = vmap(self._one_output, in_dims=(0, 0, None, None, 0, None))(
+                params, x, weight, key, own, False)
+            return stacked
+        each = [self._one_output([p[i] for p in params], x[i], weight, key, {k: v[i] for k, v in own.items()}, False)
+                for i in range(len(theta))]
+        return torch.stack(each)
+
+    @torch.no_grad()
+    def statistics(self, theta: Tensor, batch: Batch) -> State:
+        """Each client's batch-normalisation statistics [a, features], from its own batch; empty for other models."""
+        if not self._norms:
+            return {}
+
+        def record(params: list[Tensor], x: Tensor, weight: Tensor, key: Tensor) -> State:
+            self._one_output(params, x, weight, key, {}, True)
+            out: State = {}
+            for name in self._norms:
+                norm = self.training.get_submodule(name)
+                assert isinstance(norm, OwnBatchNorm) and norm.recorded is not None
+                out[f"{name}.mean"], out[f"{name}.var"] = norm.recorded
+                norm.recorded = None
+            return out
+
+        found: State = vmap(record)(self.unflatten(theta), batch.x, batch.weight, batch.key)
+        return found
+
+    def quadratic(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(A [a, d, d], b [a, d]) with ∇f(θ) = Aθ − b. Only for a linear model with squared error."""
+        allowed = (nn.Sequential, nn.Flatten, nn.Linear, nn.Identity)
+        linear = [m for m in self.training.modules() if isinstance(m, nn.Linear)]
+        plain = all(isinstance(m, allowed) for m in self.training.modules()) and len(linear) == 1
+        need(self.kind == "squared" and plain,
+             f"the exact solver needs a linear model with squared error; got {self.kind} loss on a "
+             f"{type(self.original).__name__}. Use the sgd or inexact solver.")
+        zero = batch.x.new_zeros(len(batch.x), self.size)
+
+        def flat(theta: Tensor, x: Tensor, y: Tensor, weight: Tensor, key: Tensor) -> Tensor:
+            return self._one_loss(self.unflatten(theta), x, y, weight, key, False)
+
+        A: Tensor = vmap(hessian(flat))(zero, *batch)
+        return A, -self.grad(zero, batch, train=False)
+
+    def correct(self, output: Tensor, y: Tensor) -> Tensor:
+        """Which predictions are right, [a, b] as floats; only for classification."""
+        if y.is_floating_point():
+            return (output.reshape(y.shape) * y > 0).to(torch.float64)
+        return (output.argmax(-1) == y).to(torch.float64)
+
+    def errors(self, output: Tensor, y: Tensor) -> Tensor:
+        """Loss of every sample, [a, b]."""
+        return self.per_sample(output.flatten(0, 1), y.flatten(0, 1)).reshape(y.shape[:2])
+
+
+def _rows(batch: Batch) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """One client at a time, without its padding."""
+    counts = (batch.weight > 0).sum(1).tolist()
+    return [(batch.x[i, :n], batch.y[i, :n], batch.weight[i, :n], batch.key[i]) for i, n in enumerate(counts)]
