@@ -42,5 +42,5 @@ def inner_loop_warnings(owner: str, solver: Solver, lam: float, facts: Mapping[s
     bound = 2 * (1 + (solver.momentum if isinstance(solver, SGD) else 0.0))
     if solver.lr * (lam + L) < bound:
         return []
-    return [f"{owner}: lr·(λ + L) = {solver.lr:g}·({lam:g} + {L:.3g}) >= {bound:g}: the inner loop diverges for the client of "
-            f"largest curvature; take lr < {bound / (lam + L):.2g}."]
+    return [f"{owner}: lr·(λ + L) = {solver.lr:g}·({lam:g} + {L:.3g}) >= {bound:g}: the inner loop diverges where the loss is "
+            f"this curved; take lr < {bound / (lam + L):.2g} if it does."]

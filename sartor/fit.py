@@ -40,8 +40,8 @@ def prepare(
     made: Engine = (LocalEngine(method, task, clients, start, seed, chunk) if engine == "local"
                     else SerialEngine(method, task, clients, start, seed))
     run = Run(method, made, problem, server, len(clients) if cohort is None else cohort, sampling)
-    about = {"method": type(method).__name__.lower(), "settings": to_table(method), "data": clients.about.get("data", "own"),
-             "partition": clients.about.get("partition", "own"), "model": type(model).__name__, "seed": seed}
+    about = {"method": type(method).__name__.lower(), "settings": to_table(method), "data": clients.about.get("source", "own"),
+             "partition": _partition(clients), "model": type(model).__name__, "seed": seed}
     return Result(run, task, clients, about | (settings or {}))
 
 
@@ -78,3 +78,8 @@ def _check_fit(task: ModelTask, clients: Clients) -> None:
     wide = output.shape[-1] if output.dim() > 2 else 1
     if clients.classes is not None and not clients.y.is_floating_point() and task.kind == "cross-entropy":
         need(wide >= clients.classes, f"the model has {wide} outputs but the data have {clients.classes} classes.")
+
+
+def _partition(clients: Clients) -> str:
+    found = clients.about.get("partition", {})
+    return str(found.get("text", "own")) if isinstance(found, dict) else "own"

@@ -1,6 +1,7 @@
 """A task: an nn.Module and a loss as functions of flat vectors, for a stack of clients at once.
 
-Dense models are vectorised over clients (torch.func). Convolutions are not: on a CPU a stack of small convolutions becomes one
+Plain fully connected models have their gradient written out (dense.py); other models are vectorised over clients (torch.func).
+Convolutions are not: on a CPU a stack of small convolutions becomes one
 grouped convolution, which is slower than a loop, so models with convolutions run client by client. `vectorise` overrides.
 """
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, hessian, vmap
 
 from .core import Batch, State
+from .dense import DenseNet
 from .errors import need, unknown
 from .layers import KeyedDropout, OwnBatchNorm, own_layers
 
@@ -63,6 +65,7 @@ class ModelTask:
         self._norms = [name for name, m in modules if isinstance(m, OwnBatchNorm)]
         convolutional = any(isinstance(m, nn.modules.conv._ConvNd) for _, m in modules)
         self.vectorise = not convolutional if vectorise is None else vectorise
+        self._dense = DenseNet.of(self.training, self.kind) if vectorise is None else None
         self.random = bool(self._dropouts)
         self.has_statistics = bool(self._norms)
 
@@ -127,6 +130,10 @@ class ModelTask:
     def grad(self, theta: Tensor, batch: Batch, train: bool = True) -> Tensor:
         """[a, d] → [a, d]. Batch normalisation always uses the batch's own statistics here."""
         train = train or self.has_statistics
+        if self._dense is not None:
+            out = torch.empty(theta.shape, dtype=theta.dtype, device=theta.device)
+            self._dense.grad(self.unflatten(theta), batch, self.unflatten(out))
+            return out
         if self.vectorise:
             grads = vmap(grad(self._one_loss), in_dims=(0, 0, 0, 0, 0, None))(self.unflatten(theta), *batch, train)
             return torch.cat([g.flatten(1) if g.dim() > 1 else g[:, None] for g in grads], dim=1)

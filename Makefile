@@ -1,0 +1,26 @@
+# make demo: set everything up and compare ten methods on the embedded data.  make test: set everything up and run the tests.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+
+.PHONY: setup demo test check clean
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $(READY)
+
+demo: setup
+	rm -rf runs/demo
+	$(BIN)/sartor compare --out runs/demo
+
+test: setup
+	$(BIN)/python -m pytest -n 2
+
+check: setup
+	$(BIN)/ruff check sartor tests
+	$(BIN)/mypy
+
+clean:
+	rm -rf .venv runs .pytest_cache .mypy_cache .ruff_cache *.egg-info

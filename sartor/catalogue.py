@@ -1,0 +1,32 @@
+"""What there is, by kind: the rows behind `sartor list`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from . import aggregators, data, methods, models, solvers, tasks
+from .errors import unknown
+
+Row = dict[str, str]
+
+
+def _first_line(thing: object) -> str:
+    return (thing.__doc__ or "").strip().splitlines()[0].rstrip(".")
+
+
+KINDS: dict[str, Callable[[], list[Row]]] = {
+    "methods": lambda: [{"name": n, "paper": e.paper, "line": e.line} for n, e in methods.NAMES.items()],
+    "aggregators": lambda: [{"name": n, "paper": "-", "line": _first_line(f)} for n, f in aggregators.NAMES.items()],
+    "partitions": lambda: [{"name": n, "paper": "-", "line": _first_line(p)} for n, p in data.NAMES.items()],
+    "datasets": lambda: [{"name": n, "paper": "-", "line": line} for n, line in data.DATASETS.items()],
+    "models": lambda: [{"name": n, "paper": "-", "line": line} for n, (line, _) in models.NAMES.items()],
+    "losses": lambda: [{"name": n, "paper": "-", "line": _first_line(f)} for n, f in tasks.LOSSES.items()],
+    "solvers": lambda: [{"name": n, "paper": "-", "line": _first_line(s)} for n, s in solvers.NAMES.items()],
+}
+
+
+def rows(kind: str) -> list[Row]:
+    """The rows of a kind; an unknown kind is refused with the nearest known ones."""
+    if kind not in KINDS:
+        raise unknown("kind of thing to list", kind, KINDS)
+    return KINDS[kind]()
