@@ -1,0 +1,48 @@
+"""Data: known sets and the user's own, dealt out to clients by a partition."""
+
+from .clients import Clients
+from .dataset import Dataset
+from .measures import describe, measure
+from .partitions import (
+    IID,
+    NAMES,
+    Dirichlet,
+    Dominant,
+    Hybrid,
+    Labels,
+    Natural,
+    Noise,
+    Partition,
+    PowerLaw,
+    Quantity,
+    Shards,
+    parse,
+    spell,
+)
+from .sources import DATASETS, find, load
+from .tables import from_arrays
+
+__all__ = [
+    "DATASETS",
+    "IID",
+    "NAMES",
+    "Clients",
+    "Dataset",
+    "Dirichlet",
+    "Dominant",
+    "Hybrid",
+    "Labels",
+    "Natural",
+    "Noise",
+    "Partition",
+    "PowerLaw",
+    "Quantity",
+    "Shards",
+    "describe",
+    "find",
+    "from_arrays",
+    "load",
+    "measure",
+    "parse",
+    "spell",
+]

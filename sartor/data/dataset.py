@@ -1,0 +1,179 @@
+"""A data set before it is split: features, targets and, where nature made clients, their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import need
+from ..seeds import stream
+from .assignment import Assignment, Partition, held, whole
+from .clients import PARTS, Clients
+from .measures import measure
+from .partitions import name_of, parse, settings, spell
+
+Scale = tuple[tuple[float, ...], tuple[float, ...]]
+
+
+def cut_sizes(n: int, parts: Sequence[float]) -> tuple[int, int, int]:
+    """How many of a client's n samples are for training, validation and test.
+
+    Test and validation get their shares rounded to the nearest whole number (halves up), but at least one sample each
+    while n allows it: with n = 1 all is training, from n = 2 on there is a test sample, from n = 3 on a validation
+    sample (of parts above zero). Training gets what is left, at least one sample; if need be, validation and then test
+    give one up.
+    """
+    _, share_validation, share_test = parts
+    # Rounding to nine digits first keeps 0.15 * 10 = 1.5 from turning into 1.4999...
+    test = max(int(round(share_test * n, 9) + 0.5), int(share_test > 0 and n >= 2))
+    validation = max(int(round(share_validation * n, 9) + 0.5), int(share_validation > 0 and n >= 3))
+    validation = max(0, min(validation, n - 1 - test))
+    test = min(test, n - 1)
+    return n - validation - test, validation, test
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """n samples with their targets. Images stay uint8 until `split`, which gives (x/255 − mean)/std."""
+
+    x: np.ndarray  # [n, ...] uint8 (images, channels first) or float
+    y: np.ndarray  # [n] int64 labels 0..C−1, or float targets (−1/+1 for a linear SVM)
+    classes: int | None  # number of classes; None for regression
+    name: str = "data"
+    keys: np.ndarray | None = None  # [n] the natural client of each sample: writer, device, hospital
+    scale: Scale = ((0.0,), (1.0,))  # (mean, std) per channel of x/255; for uint8 only
+    class_names: tuple[str, ...] = ()
+    feature_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        n = len(self.x)
+        need(n > 0, f"{self.name}: there are no samples.")
+        need(len(self.y) == n, f"{self.name}: {n} rows of x but {len(self.y)} of y.")
+        need(self.y.ndim == 1, f"{self.name}: y must be one number per sample; got shape {self.y.shape}.")
+        kind = self.x.dtype
+        need(kind.kind == "f" or kind == np.uint8, f"{self.name}: x must be float or uint8; got {kind}.")
+        for what, values in (("data", self.x), ("targets", self.y)):
+            finite = values.dtype.kind != "f" or bool(np.isfinite(values).all())
+            need(finite, f"{self.name}: the {what} hold NaN or Inf; drop or fill them first.")
+        if self.keys is not None:
+            need(len(self.keys) == n, f"{self.name}: {n} samples but {len(self.keys)} client keys.")
+        self._check_targets()
+
+    def _check_targets(self) -> None:
+        if self.classes is None:
+            need(self.y.dtype.kind == "f", f"{self.name}: targets without classes must be float; got {self.y.dtype}.")
+        elif self.y.dtype.kind == "f":
+            distinct = len(np.unique(self.y))
+            need(distinct <= self.classes, f"{self.name}: {distinct} distinct targets but classes={self.classes}.")
+        else:
+            low, high = int(self.y.min()), int(self.y.max())
+            good = low >= 0 and high < self.classes
+            need(good, f"{self.name}: labels must lie in 0..{self.classes - 1}; got {low}..{high}.")
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """[n] class numbers 0..C−1, also where targets are −1/+1; the targets themselves for regression."""
+        if self.classes is None or self.y.dtype.kind != "f":
+            return self.y
+        numbers: np.ndarray = np.unique(self.y, return_inverse=True)[1]
+        return numbers
+
+    def split(
+        self,
+        partition: Partition | str,
+        clients: int | None = None,
+        seed: int = 0,
+        parts: Sequence[float] = (0.72, 0.08, 0.20),
+        minimum: int = 10,
+        dtype: torch.dtype = torch.float32,
+    ) -> Clients:
+        """Deal the samples out to clients and cut each client's samples, shuffled, into train, validation and test.
+
+        `clients=None` means 10, or for `Natural` every key; each client gets at least `minimum` samples. No sample is
+        in two clients or in two parts, unless the partition has overlap=True: then one client's test sample may be
+        another's training sample. `cut_sizes` says how shares become whole numbers.
+        """
+        partition = parse(partition) if isinstance(partition, str) else partition
+        _check_parts(parts)
+        whole("split", minimum=minimum)
+        need(isinstance(seed, int), f"split needs seed to be a whole number; got {seed!r}.")
+        assignment = partition.assign(self.labels, self.classes, self.keys, clients, seed, minimum)
+        _check_assignment(spell(partition), assignment, len(self), minimum)
+        order, bounds = _cut(assignment.rows, parts, seed)
+        x = self._features(order, dtype)
+        if assignment.noise is not None:
+            _add_noise(x, bounds, assignment.noise, seed)
+        y = torch.from_numpy(self.y[order])
+        names = assignment.names or [str(i) for i in range(len(bounds))]
+        about = self._about(partition, assignment, seed, parts)
+        out = Clients(x, y.to(dtype) if y.is_floating_point() else y.long(), bounds, names, self.classes, about)
+        about["sizes"] = {part: int(out.counts(part).sum()) for part in PARTS}
+        about["measures"] = measure(out)
+        return out
+
+    def _features(self, order: np.ndarray, dtype: torch.dtype) -> Tensor:
+        x = torch.from_numpy(self.x[order])
+        if x.dtype != torch.uint8:
+            return x.to(dtype)
+        mean, std = (torch.tensor(s, dtype=dtype).view(-1, *[1] * (x.ndim - 2)) for s in self.scale)
+        return x.to(dtype).div_(255).sub_(mean).div_(std)
+
+    def _about(
+        self, partition: Partition, assignment: Assignment, seed: int, parts: Sequence[float]
+    ) -> dict[str, object]:
+        about: dict[str, object] = {
+            "source": self.name,
+            "partition": {"name": name_of(partition), "settings": settings(partition), "text": spell(partition)},
+            "seed": seed,
+            "parts": list(parts),
+            "overlap": assignment.overlap,
+        }
+        optional = {
+            "left_out": assignment.left_out,
+            "noise_std": [] if assignment.noise is None else [float(std) for std in assignment.noise],
+            "class_names": list(self.class_names),
+            "feature_names": list(self.feature_names),
+        }
+        return about | {name: value for name, value in optional.items() if value}
+
+
+def _check_parts(parts: Sequence[float]) -> None:
+    good = len(parts) == 3 and parts[0] > 0 and min(parts) >= 0 and abs(sum(parts) - 1) < 1e-6
+    need(
+        good,
+        "parts are the shares of train, validation and test: three numbers that sum to 1, the first above 0; "
+        f"got {tuple(parts)}.",
+    )
+
+
+def _check_assignment(owner: str, assignment: Assignment, n: int, minimum: int) -> None:
+    """What every partition promises, checked here as well because a partition may be the user's own."""
+    need(len(assignment.rows) > 0, f"{owner} made no clients.")
+    held(owner, assignment.rows, minimum)
+    for i, rows in enumerate(assignment.rows):
+        need(rows.min() >= 0 and rows.max() < n, f"{owner}: client {i} has rows outside 0..{n - 1}.")
+        need(len(np.unique(rows)) == len(rows), f"{owner}: client {i} holds a sample twice.")
+    if not assignment.overlap:
+        shared = int((np.bincount(np.concatenate(assignment.rows)) > 1).sum())
+        need(shared == 0, f"{owner}: {shared} samples belong to two clients; set overlap=True if that is meant.")
+
+
+def _cut(rows: Sequence[np.ndarray], parts: Sequence[float], seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """All rows, client after client and part after part, and where the parts begin and end."""
+    shuffled = [stream(seed, "split", 0, i).permutation(r) for i, r in enumerate(rows)]
+    counts = np.array([cut_sizes(len(r), parts) for r in rows], dtype=np.int64)
+    ends = np.cumsum(counts).reshape(-1, 3)
+    return np.concatenate(shuffled), np.column_stack([ends[:, 0] - counts[:, 0], ends])
+
+
+def _add_noise(x: Tensor, bounds: np.ndarray, noise: np.ndarray, seed: int) -> None:
+    for i, (low, high) in enumerate(bounds[:, [0, 3]]):
+        draw = stream(seed, "noise", 0, i).standard_normal(tuple(x[low:high].shape), dtype=np.float32)
+        x[low:high] += float(noise[i]) * torch.from_numpy(draw).to(x.dtype)

@@ -1,0 +1,143 @@
+"""Partitions with a structure among clients: halves with different skews, groups with own classes, power-law sizes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import SartorError, need
+from ..seeds import stream
+from .assignment import Assignment, divide, flag, held, labelled, real, room, whole
+from .skews import Labels, deal, hand_out, present
+from .spreads import Quantity
+
+
+@dataclass(frozen=True)
+class Hybrid:
+    """The first half of the clients by Labels(labels), the others by Quantity(beta): FLAME's hybrid skew.
+
+    The samples are first divided at random into two pools, in proportion to the clients of each half; so no two clients
+    share a sample. With `overlap` both halves draw from all data, as in FLAME's experiments.
+    """
+
+    labels: int = 2
+    beta: float = 0.5
+    overlap: bool = False
+
+    def __post_init__(self) -> None:
+        whole("Hybrid", labels=self.labels)
+        real("Hybrid", beta=self.beta)
+        flag("Hybrid", overlap=self.overlap)
+
+    def assign(
+        self, y: np.ndarray, classes: int | None, keys: np.ndarray | None, clients: int | None, seed: int, minimum: int
+    ) -> Assignment:
+        """Label skew in one pool, quantity skew in the other."""
+        present("Hybrid", y, self.labels, classes)
+        m = room("Hybrid", len(y), clients, minimum, self.overlap)
+        need(m >= 2, f"Hybrid needs at least 2 clients, one for each half; got {m}.")
+        first = math.ceil(m / 2)
+        everything = np.arange(len(y))
+        one, two = everything, everything
+        if not self.overlap:
+            shuffled = stream(seed, "partition/hybrid").permutation(len(y))
+            one, two = np.split(shuffled, [round(len(y) * first / m)])
+        left = Labels(self.labels, distinct=not self.overlap).assign(y[one], classes, None, first, seed, minimum)
+        right = Quantity(self.beta, self.overlap).assign(y[two], classes, None, m - first, seed, minimum)
+        return Assignment([one[r] for r in left.rows] + [two[r] for r in right.rows], overlap=self.overlap)
+
+
+@dataclass(frozen=True)
+class Dominant:
+    """Groups of clients, each with its dominating classes: FedAMP's practical non-IID setting.
+
+    Client i of m is in group g = floor(i groups / m) and has sizes[g] samples (all three parts together): the fraction
+    `share` is spread evenly over the group's own classes, the rest evenly over all others. Where the data are too few
+    for these sizes, all sizes shrink by one common factor.
+    """
+
+    groups: int = 5
+    share: float = 0.8
+    sizes: tuple[int, ...] = (600, 500, 400, 300, 200)
+
+    def __post_init__(self) -> None:
+        whole("Dominant", groups=self.groups)
+        need(self.groups >= 2, f"Dominant needs at least 2 groups; got {self.groups}.")
+        real("Dominant", share=self.share)
+        need(self.share <= 1, f"Dominant needs share <= 1; got {self.share}.")
+        good = isinstance(self.sizes, tuple) and len(self.sizes) == self.groups
+        need(good, f"Dominant needs one size for each of the {self.groups} groups; got sizes={self.sizes!r}.")
+        for size in self.sizes:
+            whole("Dominant", sizes=size)
+
+    def assign(
+        self, y: np.ndarray, classes: int | None, keys: np.ndarray | None, clients: int | None, seed: int, minimum: int
+    ) -> Assignment:
+        """Count what each client holds of each class, then deal the samples of each class out."""
+        total = labelled("Dominant", classes)
+        need(total >= self.groups, f"Dominant: {self.groups} groups need as many classes; the data have {total}.")
+        m = room("Dominant", len(y), clients, minimum)
+        need(m >= self.groups, f"Dominant: {self.groups} groups need at least as many clients; got {m}.")
+        rng = stream(seed, "partition/dominant")
+        counts = self._fit(m, np.bincount(y, minlength=total), rng)
+        rows: list[list[np.ndarray]] = [[] for _ in range(m)]
+        for c in range(total):
+            members = rng.permutation(np.flatnonzero(y == c))
+            for i, end in enumerate(np.cumsum(counts[:, c])):
+                rows[i].append(members[end - counts[i, c] : end])
+        out = [np.concatenate(r) for r in rows]
+        held(f"Dominant(sizes={self.sizes})", out, minimum)
+        return Assignment(out)
+
+    def _fit(self, m: int, available: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """[m, C] samples of each class that each client gets, the sizes shrunk until every class suffices."""
+        ties = rng.random((m, len(available)))
+        factor = 1.0
+        while factor > 1e-4:
+            counts = np.array([self._counts(i * self.groups // m, factor, ties[i]) for i in range(m)])
+            wanted = counts.sum(axis=0)
+            if (wanted <= available).all():
+                return counts
+            # Rounding may ask for a few more than the exact shares do, so a fitting factor is approached, not computed.
+            factor *= min(0.999, float((available / np.maximum(wanted, 1)).min()))
+        raise SartorError(f"Dominant: a class has no samples (class {int(np.argmin(available))}), so no mix can hold.")
+
+    def _counts(self, group: int, factor: float, tie: np.ndarray) -> np.ndarray:
+        """[C] samples of each class for one client of a group; `tie` says which classes get the odd samples."""
+        own = np.isin(np.arange(len(tie)), np.array_split(np.arange(len(tie)), self.groups)[group])
+        size = math.floor(self.sizes[group] * factor)
+        mine = round(size * self.share)
+        counts = np.zeros(len(tie), dtype=np.int64)
+        for which, number in ((own, mine), (~own, size - mine)):
+            order = np.flatnonzero(which)[np.argsort(tie[which])]
+            counts[order] = divide(np.ones(len(order)), number)
+        return counts
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """A few labels per client and sizes with a long tail: lognormal weights, as in FedProx and pFedMe.
+
+    Each client has `labels` different labels and a weight from a lognormal distribution with spread `sigma`; each class
+    is divided among the clients that hold it in proportion to their weights.
+    """
+
+    labels: int = 2
+    sigma: float = 2.0
+
+    def __post_init__(self) -> None:
+        whole("PowerLaw", labels=self.labels)
+        real("PowerLaw", sigma=self.sigma)
+
+    def assign(
+        self, y: np.ndarray, classes: int | None, keys: np.ndarray | None, clients: int | None, seed: int, minimum: int
+    ) -> Assignment:
+        """Deal labels, draw weights, divide each class."""
+        there = present("PowerLaw", y, self.labels, classes)
+        m = room("PowerLaw", len(y), clients, minimum)
+        rng = stream(seed, "partition/power-law")
+        weight = rng.lognormal(0.0, self.sigma, m)
+        floor = math.ceil(minimum / self.labels)
+        return Assignment(hand_out("PowerLaw", y, deal(m, self.labels, there, rng), weight, floor, rng))
