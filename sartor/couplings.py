@@ -151,9 +151,12 @@ class Projected:
 
     def slope(self, theta: Tensor) -> Tensor:
         """sign(c)|c|^{p−1}, [a, k]: the derivative of (1/p)‖c‖_p^p, used by both the θ-step and the w-step."""
-        c = self.anchor[: len(theta)] - self.P.project(theta)
+        a, b = self.anchor[: len(theta)], self.P.project(theta)
+        c = a - b
         if self.p == 2:
             return c
+        # Below rounding error c is 0: else, at the kink, chance would decide between −1 and +1.
+        c = c.masked_fill(c.abs() <= 32 * torch.finfo(c.dtype).eps * (a.abs() + b.abs()), 0.0)
         return c.sign() if self.p == 1 else c.sign() * c.abs() ** (self.p - 1)
 
     def value(self, theta: Tensor) -> Tensor:

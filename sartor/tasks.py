@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, grad, hessian, vmap
+from torch.func import functional_call, grad, vmap
 
 from .core import Batch, State
 from .dense import DenseNet
@@ -183,20 +183,15 @@ class ModelTask:
         return found
 
     def quadratic(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """(A [a, d, d], b [a, d]) with ∇f(θ) = Aθ − b. Only for a linear model with squared error."""
-        allowed = (nn.Sequential, nn.Flatten, nn.Linear, nn.Identity)
+        """(A [a, d, d], b [a, d]) with ∇f(θ) = Aθ − b, the normal equations. Only for a linear model with squared error."""
         linear = [m for m in self.training.modules() if isinstance(m, nn.Linear)]
-        plain = all(isinstance(m, allowed) for m in self.training.modules()) and len(linear) == 1
-        need(self.kind == "squared" and plain,
-             f"the exact solver needs a linear model with squared error; got {self.kind} loss on a "
-             f"{type(self.original).__name__}. Use the sgd or inexact solver.")
-        zero = batch.x.new_zeros(len(batch.x), self.size)
-
-        def flat(theta: Tensor, x: Tensor, y: Tensor, weight: Tensor, key: Tensor) -> Tensor:
-            return self._one_loss(self.unflatten(theta), x, y, weight, key, False)
-
-        A: Tensor = vmap(hessian(flat))(zero, *batch)
-        return A, -self.grad(zero, batch, train=False)
+        need(self._dense is not None and self.kind == "squared" and len(linear) == 1 and linear[0].out_features == 1,
+             f"the exact solver needs a linear model with one output and squared error; got {self.kind} loss on a "
+             f"{type(self.original).__name__} of {self.size} parameters. Use the sgd or inexact solver.")
+        X = batch.x.flatten(2)
+        X = X if linear[0].bias is None else torch.cat([X, X.new_ones(*X.shape[:2], 1)], dim=2)
+        weighted = (X * batch.weight[..., None]).mT
+        return weighted @ X, (weighted @ batch.y[..., None])[..., 0]
 
     def correct(self, output: Tensor, y: Tensor) -> Tensor:
         """Which predictions are right, [a, b] as floats; only for classification."""

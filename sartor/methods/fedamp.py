@@ -84,7 +84,7 @@ class FedAMP(Method):
                  f"FedAMP's weights leave the simplex: α ΣA' = {float(self.alpha * total.max()):.3g} > 1 for client "
                  f"{int(ids[int(total.argmax())])}; take alpha <= {float(1 / total.max()):.3g} or a larger sigma.")
             xi = self.alpha * A
-        xi[rows, me] = 1 - xi.sum(1)
+        xi[rows, me] = (1 - xi.sum(1)).clamp(min=0)
         return xi
 
     def init(self, problem: Problem) -> tuple[State, State]:
