@@ -1,4 +1,7 @@
-"""Aggregators: many messages become one. A plain function ([n, k], weights [n]) → [k], and a field of methods that take a mean."""
+"""Aggregators: many messages become one.
+
+A plain function ([n, k], weights [n]) → [k], and a field of the methods that take a mean.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The contracts: what a task, a method, an engine and a stack of clients are. No algorithm lives here.
 
 A model is one flat vector `[d]`; a stack of clients is a matrix `[c, d]`, client axis first. Everything that travels or
-is remembered is a `State`: named tensors. In a client's state, a downlink and a message the first axis runs over clients.
+is remembered is a `State`: named tensors. In a client's state, a downlink and a message the first axis runs over
+clients.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Local(Protocol):
     def batches(
         self, size: int, *, epochs: int = 1, steps: int | None = None, start: int = 0, stream: int = 0
     ) -> Iterator[tuple[int, Batch]]:
-        """Yield (a, batch of the first a clients): `epochs` passes over each client's own data, or `steps` batches of each.
+        """Yield (a, batch of the first a clients): `epochs` passes over each client's own data, or `steps` batches of
+        each.
 
         `start` skips that many batches of the same order; another `stream` is another order.
         """
@@ -81,7 +83,7 @@ class Local(Protocol):
 
 
 class Task(Protocol):
-    """A model and a loss as functions of flat vectors, for a stack of a clients. tasks.ModelTask makes one of an nn.Module."""
+    """A model and a loss as functions of flat vectors, for a stack of a clients; tasks.ModelTask is one."""
 
     size: int  # d
     random: bool  # draws from Batch.key
@@ -121,9 +123,11 @@ class Task(Protocol):
 
 
 class Method(ABC):
-    """A federated method: a frozen dataclass of settings with a few pure functions. It owns no loop, data or random state.
+    """A federated method: a frozen dataclass of settings with a few pure functions. It owns no loop, data or random
+    state.
 
-    `train_all` says that every client trains in every round although only the cohort's messages are used (pFedMe, Lp-Proj).
+    `train_all` says that every client trains in every round although only the cohort's messages are used (pFedMe,
+    Lp-Proj).
     """
 
     paper: ClassVar[str] = ""
@@ -162,7 +166,7 @@ class Method(ABC):
         return {}
 
     def warnings(self, server: State, round: int, facts: Mapping[str, float]) -> list[str]:
-        """What is going wrong, in plain words with the reason; `facts` holds `NAME_mean` and `NAME_max` of `diagnose`."""
+        """What is going wrong, in plain words with the reason; `facts` holds the mean and maximum of `diagnose`'s."""
         return []
 
 

@@ -1,13 +1,15 @@
 """Couplings λ·g(θ, anchor): what ties a client's model to what the federation knows.
 
-A coupling adds its gradient to the data gradient in place, tells its value, and, where g is quadratic, gives the two terms
-that an exact solver adds to the normal equations. λ is a number or `[c, 1]`. Rows are clients; the first `a` are at work.
+A coupling adds its gradient to the data gradient in place, tells its value, and, where g is quadratic, gives the two
+terms that an exact solver adds to the normal equations. λ is a number or `[c, 1]`. Rows are clients; the first `a`
+are at work.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -93,14 +95,22 @@ class Projection:
     kind: str = "gaussian"
 
     def __post_init__(self) -> None:
-        need(self.kind in ("gaussian", "orthogonal", "identity"),
-             f"a projection is gaussian, orthogonal or identity; got {self.kind!r}.")
-        need(1 <= self.rows <= self.size,
-             f"the subspace needs 1 <= d_sub <= d = {self.size} (the model's parameters); got d_sub = {self.rows}.")
-        need(self.kind != "identity" or self.rows == self.size,
-             f"the identity projection needs d_sub = d = {self.size}; got {self.rows}.")
-        need(self.kind != "orthogonal" or self.rows * self.size * 8 <= _KEEP_BYTES,
-             f"an orthogonal projection of {self.rows} x {self.size} is too large to keep; use the gaussian one.")
+        need(
+            self.kind in ("gaussian", "orthogonal", "identity"),
+            f"a projection is gaussian, orthogonal or identity; got {self.kind!r}.",
+        )
+        need(
+            1 <= self.rows <= self.size,
+            f"the subspace needs 1 <= d_sub <= d = {self.size} (the model's parameters); got d_sub = {self.rows}.",
+        )
+        need(
+            self.kind != "identity" or self.rows == self.size,
+            f"the identity projection needs d_sub = d = {self.size}; got {self.rows}.",
+        )
+        need(
+            self.kind != "orthogonal" or self.rows * self.size * 8 <= _KEEP_BYTES,
+            f"an orthogonal projection of {self.rows} x {self.size} is too large to keep; use the gaussian one.",
+        )
 
     def project(self, theta: Tensor) -> Tensor:
         """Pθ: [c, d] → [c, k]."""
@@ -121,12 +131,12 @@ class Projection:
 
     def _blocks(self, like: Tensor) -> list[Tensor]:
         each = max(1, _BLOCK_BYTES // (self.size * 8))
-        edges = list(range(0, self.rows, each)) + [self.rows]
+        edges = [*range(0, self.rows, each), self.rows]
         keep = self.rows * self.size * like.element_size() <= _KEEP_BYTES
         make = _kept_rows if keep else _make_rows
         if keep:
             edges = [0, self.rows]
-        return [make(self, lo, hi, like.dtype, like.device) for lo, hi in zip(edges, edges[1:], strict=False)]
+        return [make(self, lo, hi, like.dtype, like.device) for lo, hi in pairwise(edges)]
 
 
 def _make_rows(p: Projection, lo: int, hi: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -155,8 +165,9 @@ class Projected:
         c = a - b
         if self.p == 2:
             return c
-        # Below rounding error c is 0: else, at the kink, chance would decide between −1 and +1.
-        c = c.masked_fill(c.abs() <= 32 * torch.finfo(c.dtype).eps * (a.abs() + b.abs()), 0.0)
+        # Below the rounding error of Pθ (rows of length 1), c is 0: at the kink chance must not decide between −1, +1.
+        rounding = 8 * torch.finfo(c.dtype).eps * (a.abs() + theta.norm(dim=1, keepdim=True))
+        c = c.masked_fill(c.abs() <= rounding, 0.0)
         return c.sign() if self.p == 1 else c.sign() * c.abs() ** (self.p - 1)
 
     def value(self, theta: Tensor) -> Tensor:
@@ -168,7 +179,9 @@ class Projected:
 
     def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         if self.p != 2:
-            raise SartorError(f"an exact step needs p = 2 (a quadratic coupling); got p = {self.p}. Use the sgd solver.")
+            raise SartorError(
+                f"an exact step needs p = 2 (a quadratic coupling); got p = {self.p}. Use the sgd solver."
+            )
         eye = torch.eye(self.P.size, dtype=theta.dtype, device=theta.device)
         gram = self.P.lift(self.P.project(eye))
         lam = self.lam[..., None] if isinstance(self.lam, Tensor) else self.lam

@@ -1,8 +1,8 @@
 """The gradient of fully connected networks for a stack of clients, written out.
 
-Small networks spend most of a training step in the machinery of automatic differentiation. For the plain ones (linear layers with
-ReLU between them; cross-entropy, squared or hinge loss) the chain rule is short enough to write down, as batched matrix products that
-land directly in the flat gradient. Tests hold it equal to autograd's.
+Small networks spend most of a training step in the machinery of automatic differentiation. For the plain ones (linear
+layers with ReLU between them; cross-entropy, squared or hinge loss) the chain rule is short enough to write down, as
+batched matrix products that land directly in the flat gradient. Tests hold it equal to autograd's.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class DenseNet:
     def grad(self, params: list[Tensor], batch: Batch, out: list[Tensor]) -> None:
         """Write the gradients of every client's weighted loss into `out`, views like `params`, each [a, ...]."""
         weights, places = params, out
-        layers: list[tuple[Tensor, Tensor, Tensor | None]] = []  # weight, where its gradient goes, where the bias's goes
+        layers: list[
+            tuple[Tensor, Tensor, Tensor | None]
+        ] = []  # weight, where its gradient goes, where the bias's goes
         inputs: list[Tensor] = []
         h, at = batch.x.flatten(2) if batch.x.dim() > 2 else batch.x[..., None], 0
         for i, biased in enumerate(self.biases):

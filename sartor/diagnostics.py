@@ -22,7 +22,7 @@ def prox_facts(local: Local, theta: Tensor, coupling: Coupling) -> State:
 
 
 def curvature(local: Local, theta: Tensor, slope: Tensor, steps: int = 6) -> Tensor:
-    """The largest curvature of each f_i near θ, [c], by power iteration on differences of gradients; a lower bound of L."""
+    """The largest curvature of f_i near θ, [c], by power iteration on gradient differences; a lower bound of L."""
     v = torch.as_tensor(stream(0, "curvature").standard_normal(theta.shape[1])).to(theta).expand_as(theta)
     v = v / v.norm(dim=1, keepdim=True)
     small = 1e-3 if theta.dtype == torch.float32 else 1e-5
@@ -42,5 +42,7 @@ def inner_loop_warnings(owner: str, solver: Solver, lam: float, facts: Mapping[s
     bound = 2 * (1 + (solver.momentum if isinstance(solver, SGD) else 0.0))
     if solver.lr * (lam + L) < bound:
         return []
-    return [f"{owner}: lr·(λ + L) = {solver.lr:g}·({lam:g} + {L:.3g}) >= {bound:g}: the inner loop diverges where the loss is "
-            f"this curved; take lr < {bound / (lam + L):.2g} if it does."]
+    return [
+        f"{owner}: lr·(λ + L) = {solver.lr:g}·({lam:g} + {L:.3g}) >= {bound:g}: the inner loop diverges "
+        f"where the loss is this curved; take lr < {bound / (lam + L):.2g} if it does."
+    ]

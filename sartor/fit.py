@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+import copy
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from .engines import LocalEngine, SerialEngine
 from .engines.local import problem_of
 from .errors import SartorError, need, one_of
 from .result import Result
-from .rounds import Line, Run, play
+from .rounds import Run, play
 from .settings import to_table
 from .tasks import Loss, ModelTask
 
@@ -23,9 +22,19 @@ ENGINES = ("local", "serial")
 
 
 def prepare(
-    method: Method, model: nn.Module, clients: Clients, *, seed: int = 0, loss: str | Loss | None = None,
-    cohort: int | None = None, sampling: str = "uniform", engine: str = "local", chunk: int | None = None,
-    dtype: torch.dtype = torch.float32, device: str = "cpu", settings: dict[str, Any] | None = None,
+    method: Method,
+    model: nn.Module,
+    clients: Clients,
+    *,
+    seed: int = 0,
+    loss: str | Loss | None = None,
+    cohort: int | None = None,
+    sampling: str = "uniform",
+    engine: str = "local",
+    chunk: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    settings: dict[str, Any] | None = None,
 ) -> Result:
     """Everything a run needs, before its first round. All that can be refused is refused here."""
     one_of("a run", "engine", engine, ENGINES)
@@ -33,38 +42,47 @@ def prepare(
     if loss is None:
         loss = "squared" if clients.classes is None else "hinge" if clients.y.is_floating_point() else "cross-entropy"
     clients = clients.to(device, dtype)
-    task = ModelTask(model.to(dtype), loss)
+    task = ModelTask(copy.deepcopy(model).to(device, dtype), loss)  # the user's model stays as it is
     _check_fit(task, clients)
     problem = problem_of(task, clients, seed)
     server, start = method.init(problem)
-    made: Engine = (LocalEngine(method, task, clients, start, seed, chunk) if engine == "local"
-                    else SerialEngine(method, task, clients, start, seed))
+    made: Engine = (
+        LocalEngine(method, task, clients, start, seed, chunk)
+        if engine == "local"
+        else SerialEngine(method, task, clients, start, seed)
+    )
     run = Run(method, made, problem, server, len(clients) if cohort is None else cohort, sampling)
-    about = {"method": type(method).__name__.lower(), "settings": to_table(method), "data": clients.about.get("source", "own"),
-             "partition": _partition(clients), "model": type(model).__name__, "seed": seed}
+    about = {
+        "method": type(method).__name__.lower(),
+        "settings": to_table(method),
+        "data": clients.about.get("source", "own"),
+        "partition": _partition(clients),
+        "model": type(model).__name__,
+        "seed": seed,
+    }
     return Result(run, task, clients, about | (settings or {}))
 
 
 def fit(
-    method: Method, model: nn.Module, clients: Clients, rounds: int = 50, *, evaluate_every: int = 10, diagnose: bool = True,
+    method: Method,
+    model: nn.Module,
+    clients: Clients,
+    rounds: int = 50,
+    *,
+    evaluate_every: int = 10,
+    diagnose: bool = True,
     **options: Any,
 ) -> Result:
-    """Run `method` for `rounds` rounds on `clients`, every client starting from `model`'s layers drawn anew from `seed`.
+    """Run `method` for `rounds` rounds on `clients`, every client starting from `model`'s layers drawn anew from
+    `seed`.
 
-    Options: seed, loss ("cross-entropy", "squared", "hinge" or a callable), cohort, sampling, engine, chunk, dtype, device.
+    Options: seed, loss ("cross-entropy", "squared", "hinge" or a callable), cohort, sampling, engine, chunk, dtype,
+    device.
     """
     result = prepare(method, model, clients, **options)
     for _ in play(result.run, rounds, evaluate_every=evaluate_every, diagnose=diagnose):
         pass
     return result
-
-
-def follow(result: Result, rounds: int, folder: Path | None, fingerprint: str, **options: Any) -> Iterator[Line | None]:
-    """Play a prepared run with checkpoints in `folder`, going on from the last one if there is any."""
-    checkpoint = None if folder is None else folder / "state" / "checkpoint.safetensors"
-    if checkpoint is not None and checkpoint.exists():
-        result.run.restore(checkpoint, fingerprint)
-    yield from play(result.run, rounds, checkpoint=checkpoint, settings=fingerprint, **options)
 
 
 def _check_fit(task: ModelTask, clients: Clients) -> None:
@@ -78,6 +96,7 @@ def _check_fit(task: ModelTask, clients: Clients) -> None:
     wide = output.shape[-1] if output.dim() > 2 else 1
     if clients.classes is not None and not clients.y.is_floating_point() and task.kind == "cross-entropy":
         need(wide >= clients.classes, f"the model has {wide} outputs but the data have {clients.classes} classes.")
+    task.probe(clients.x[:1], clients.y[:1])
 
 
 def _partition(clients: Clients) -> str:

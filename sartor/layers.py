@@ -1,9 +1,9 @@
 """Layers that behave when clients are stacked: what is random or keeps statistics must belong to one client.
 
 `own_layers` swaps a model's dropout and batch normalisation for these; every other layer is left as it is.
-- KeyedDropout draws its mask from the batch's key, so the mask depends on seed, round, client and step, not on who ran when.
+- KeyedDropout draws its mask from the batch's key, so it depends on seed, round, client and step, not on who ran when.
 - OwnBatchNorm normalises by the client's own batch while training. For predictions its statistics are taken from the
-  client's own training data (`record`), so they stay with the client: never sent, averaged or shared.
+  client's own training data (`recording`), so they stay with the client: never sent, averaged or shared.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class OwnBatchNorm(nn.Module):
         self.register_buffer("weight_of_samples", torch.ones(()))
         self.register_buffer("mean", torch.zeros(like.num_features))
         self.register_buffer("var", torch.ones(like.num_features))
+        self.recording = False
         self.recorded: tuple[Tensor, Tensor] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -69,7 +70,8 @@ class OwnBatchNorm(nn.Module):
             w = w / w.sum()
             mean = (w * x).sum(places)
             var = (w * (x - mean.reshape(wide)) ** 2).sum(places)
-            self.recorded = (mean, var)
+            if self.recording:
+                self.recorded = (mean, var)
         else:
             mean, var = self.mean, self.var
         x = (x - mean.reshape(wide)) / (var.reshape(wide) + self.eps).sqrt()
@@ -90,6 +92,8 @@ def own_layers(model: nn.Module) -> nn.Module:
                 count += 1
                 setattr(module, name, KeyedDropout(child.p, count, not isinstance(child, nn.Dropout)))
             elif isinstance(child, nn.AlphaDropout | nn.FeatureAlphaDropout | nn.RReLU):
-                raise SartorError(f"{type(child).__name__} draws from a shared generator, so runs would not repeat; "
-                                  "use nn.Dropout instead.")
+                raise SartorError(
+                    f"{type(child).__name__} draws from a shared generator, so runs would not repeat; "
+                    "use nn.Dropout instead."
+                )
     return model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 
 from torch import nn
 
@@ -15,14 +16,16 @@ Shape = tuple[int, ...]
 def layers(*sizes: int) -> nn.Sequential:
     """Fully connected layers with ReLU between them: layers(784, 128, 64, 10)."""
     stack: list[nn.Module] = [nn.Flatten()]
-    for i, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for i, (a, b) in enumerate(pairwise(sizes)):
         stack += [nn.ReLU()] if i else []
         stack += [nn.Linear(a, b)]
     return nn.Sequential(*stack)
 
 
-def cnn(shape: Shape, outputs: int, widths: tuple[int, int] = (32, 64), hidden: int = 512, padding: int = 2) -> nn.Sequential:
-    """Two 5×5 convolutions with 2×2 pooling and one hidden layer (McMahan et al. 2017; 1,663,370 parameters on MNIST)."""
+def cnn(
+    shape: Shape, outputs: int, widths: tuple[int, int] = (32, 64), hidden: int = 512, padding: int = 2
+) -> nn.Sequential:
+    """Two 5×5 convolutions with 2×2 pooling and a hidden layer (McMahan et al. 2017; 1,663,370 parameters)."""
     need(len(shape) == 3, f"cnn needs images [channels, height, width]; got samples of shape {list(shape)}. Use mlp.")
     channels, height, width = shape
     for _ in range(2):
@@ -30,9 +33,16 @@ def cnn(shape: Shape, outputs: int, widths: tuple[int, int] = (32, 64), hidden: 
     if height < 1 or width < 1:
         raise SartorError(f"cnn needs images of at least 4 x 4 pixels; got {shape[1]} x {shape[2]}. Use mlp.")
     return nn.Sequential(
-        nn.Conv2d(channels, widths[0], 5, padding=padding), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(widths[0], widths[1], 5, padding=padding), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(widths[1] * height * width, hidden), nn.ReLU(), nn.Linear(hidden, outputs),
+        nn.Conv2d(channels, widths[0], 5, padding=padding),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(widths[0], widths[1], 5, padding=padding),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(widths[1] * height * width, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, outputs),
     )
 
 

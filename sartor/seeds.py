@@ -1,7 +1,8 @@
 """Randomness is data: every draw is a function of (seed, purpose, round, client), never of a shared generator.
 
-Philox is a counter-based generator: the key holds (seed, purpose), the two high words of the counter hold (round, client),
-and drawing only moves the low words. So streams never overlap, and who draws first, on which engine, changes nothing.
+Philox is a counter-based generator: the key holds (seed, purpose), the two high words of the counter hold (round,
+client), and drawing only moves the low words. So streams never overlap, and who draws first, on which engine, changes
+nothing.
 """
 
 from __future__ import annotations

@@ -85,8 +85,10 @@ class Adam:
     def __post_init__(self) -> None:
         positive("Adam", lr=self.lr, eps=self.eps)
         not_negative("Adam", weight_decay=self.weight_decay)
-        need(0 <= self.beta1 < 1 and 0 <= self.beta2 < 1,
-             f"Adam needs beta1 and beta2 in [0, 1); got {self.beta1} and {self.beta2}.")
+        need(
+            0 <= self.beta1 < 1 and 0 <= self.beta2 < 1,
+            f"Adam needs beta1 and beta2 in [0, 1); got {self.beta1} and {self.beta2}.",
+        )
         _check_schedule("Adam", self.epochs, self.steps, self.batch)
 
     def minimise(self, local: Local, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0) -> Tensor:
@@ -113,14 +115,16 @@ class Exact:
     def minimise(self, local: Local, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0) -> Tensor:
         A, b = local.quadratic()
         A_g, b_g = coupling.normal_terms(theta)
-        return torch.linalg.solve(A + A_g, b + b_g)
+        solution: Tensor = torch.linalg.solve(A + A_g, b + b_g)
+        return solution
 
 
 @dataclass(frozen=True)
 class Inexact:
     """Gradient descent on all of a client's data until ‖∇(f_i + λg)‖² ≤ ε_i (FLAME eq. (17)), at most `max_steps`.
 
-    ε_i starts at `eps` and shrinks by `shrink` each time the client takes part (eq. (18)). The paper's α_i² is part of ε_i.
+    ε_i starts at `eps` and shrinks by `shrink` each time the client takes part (eq. (18)). The paper's α_i² is part
+    of ε_i.
     """
 
     lr: float = 0.1
@@ -151,5 +155,8 @@ class Inexact:
 
 
 NAMES: dict[str, type[SGD] | type[Adam] | type[Exact] | type[Inexact]] = {
-    "sgd": SGD, "adam": Adam, "exact": Exact, "inexact": Inexact,
+    "sgd": SGD,
+    "adam": Adam,
+    "exact": Exact,
+    "inexact": Inexact,
 }

@@ -1,8 +1,8 @@
 """A task: an nn.Module and a loss as functions of flat vectors, for a stack of clients at once.
 
-Plain fully connected models have their gradient written out (dense.py); other models are vectorised over clients (torch.func).
-Convolutions are not: on a CPU a stack of small convolutions becomes one
-grouped convolution, which is slower than a loop, so models with convolutions run client by client. `vectorise` overrides.
+Plain fully connected models have their gradient written out (dense.py); other models are vectorised over clients
+(torch.func), but not convolutions: on a CPU a stack of small convolutions becomes one grouped convolution, which is
+slower than a loop, so models that have any run client by client. `vectorise` overrides the rule.
 """
 
 from __future__ import annotations
@@ -69,6 +69,16 @@ class ModelTask:
         self.random = bool(self._dropouts)
         self.has_statistics = bool(self._norms)
 
+    def probe(self, x: Tensor, y: Tensor) -> None:
+        """Try one sample: a model or loss that cannot be vectorised (it looks at values, say) runs client by client."""
+        batch = Batch(x[None], y[None], x.new_ones(1, len(x)), torch.zeros(1, dtype=torch.int64, device=x.device))
+        try:
+            self.grad(x.new_zeros(1, self.size), batch)
+        except RuntimeError as e:
+            if not self.vectorise or "vmap" not in str(e):
+                raise
+            self.vectorise = False
+
     # --- flat vectors -------------------------------------------------------------------------------------------------
 
     def init(self, seed: int) -> Tensor:
@@ -84,8 +94,8 @@ class ModelTask:
     def unflatten(self, theta: Tensor) -> list[Tensor]:
         """θ [a, d] (or [d]) as the model's parameters, each [a, ...]: views, not copies."""
         lead = theta.shape[:-1]
-        parts = theta.split(self.counts, dim=-1)
-        return [p.unflatten(-1, s) if s else p.reshape(lead) for p, s in zip(parts, self.shapes, strict=True)]
+        parts = torch.split(theta, self.counts, dim=-1)
+        return [p.view(*lead, *s) for p, s in zip(parts, self.shapes, strict=True)]
 
     def module(self, theta: Tensor, statistics: State | None = None) -> nn.Module:
         """A plain copy of the user's model that holds θ [d]; batch normalisation gets the client's statistics."""
@@ -153,14 +163,17 @@ class ModelTask:
         if one_for_all or len(theta) == 1:
             single = {k: v[0] for k, v in own.items()}
             output = self._one_output(self.unflatten(theta[0]), x.flatten(0, 1), weight, key, single, False)
-            return output.unflatten(0, x.shape[:2])
+            return output.reshape(*x.shape[:2], *output.shape[1:])
         params = self.unflatten(theta)
         if self.vectorise:
             stacked: Tensor = vmap(self._one_output, in_dims=(0, 0, None, None, 0, None))(
-                params, x, weight, key, own, False)
+                params, x, weight, key, own, False
+            )
             return stacked
-        each = [self._one_output([p[i] for p in params], x[i], weight, key, {k: v[i] for k, v in own.items()}, False)
-                for i in range(len(theta))]
+        each = [
+            self._one_output([p[i] for p in params], x[i], weight, key, {k: v[i] for k, v in own.items()}, False)
+            for i in range(len(theta))
+        ]
         return torch.stack(each)
 
     @torch.no_grad()
@@ -169,25 +182,34 @@ class ModelTask:
         if not self._norms:
             return {}
 
+        norms = {name: self.training.get_submodule(name) for name in self._norms}
+
         def record(params: list[Tensor], x: Tensor, weight: Tensor, key: Tensor) -> State:
             self._one_output(params, x, weight, key, {}, True)
             out: State = {}
-            for name in self._norms:
-                norm = self.training.get_submodule(name)
+            for name, norm in norms.items():
                 assert isinstance(norm, OwnBatchNorm) and norm.recorded is not None
                 out[f"{name}.mean"], out[f"{name}.var"] = norm.recorded
                 norm.recorded = None
             return out
 
-        found: State = vmap(record)(self.unflatten(theta), batch.x, batch.weight, batch.key)
+        for norm in norms.values():
+            norm.recording = True  # type: ignore[assignment]
+        try:
+            found: State = vmap(record)(self.unflatten(theta), batch.x, batch.weight, batch.key)
+        finally:
+            for norm in norms.values():
+                norm.recording = False  # type: ignore[assignment]
         return found
 
     def quadratic(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """(A [a, d, d], b [a, d]) with ∇f(θ) = Aθ − b, the normal equations. Only for a linear model with squared error."""
+        """(A [a, d, d], b [a, d]) with ∇f(θ) = Aθ − b; only for a linear model with squared error."""
         linear = [m for m in self.training.modules() if isinstance(m, nn.Linear)]
-        need(self._dense is not None and self.kind == "squared" and len(linear) == 1 and linear[0].out_features == 1,
-             f"the exact solver needs a linear model with one output and squared error; got {self.kind} loss on a "
-             f"{type(self.original).__name__} of {self.size} parameters. Use the sgd or inexact solver.")
+        need(
+            self._dense is not None and self.kind == "squared" and len(linear) == 1 and linear[0].out_features == 1,
+            f"the exact solver needs a linear model with one output and squared error; got {self.kind} loss on a "
+            f"{type(self.original).__name__} of {self.size} parameters. Use the sgd or inexact solver.",
+        )
         X = batch.x.flatten(2)
         X = X if linear[0].bias is None else torch.cat([X, X.new_ones(*X.shape[:2], 1)], dim=2)
         weighted = (X * batch.weight[..., None]).mT

@@ -43,8 +43,14 @@ class Quadratics:
         return w, np.einsum("ijk,ik->ij", inverse, self.b + lam * w)
 
     def fit(self, method: Method, rounds: int, **options: Any) -> Result:
-        return st.fit(method, self.model(), self.clients, rounds, dtype=torch.float64,
-                      **{"evaluate_every": rounds, "diagnose": False} | options)
+        return st.fit(
+            method,
+            self.model(),
+            self.clients,
+            rounds,
+            dtype=torch.float64,
+            **{"evaluate_every": rounds, "diagnose": False} | options,
+        )
 
 
 def quadratics(m: int = 6, d: int = 4, seed: int = 0, low: int = 8, high: int = 30) -> Quadratics:
@@ -63,7 +69,7 @@ def quadratics(m: int = 6, d: int = 4, seed: int = 0, low: int = 8, high: int = 
 
 
 def ragged(m: int = 7, seed: int = 0, classes: int = 3, features: int = 5) -> st.Clients:
-    """Classification with clients of very unequal size: one sample, fewer than a batch, one class only, no test part."""
+    """Clients of very unequal size: one sample, fewer than a batch, one class only, no test part."""
     rng = np.random.default_rng(seed)
     sizes = [1, 3, 9, 17, 24, 40, 57, 20, 33][:m]
     parts = []

@@ -20,7 +20,9 @@ SGD = st.SGD(lr=0.1, epochs=2, batch=7, momentum=0.5, weight_decay=0.01)
 
 def play(method: Method, rounds: int = 4, **options: Any) -> st.Result:
     clients = ragged()
-    return st.fit(method, layers(5, 6, 3), clients, rounds, dtype=torch.float64, evaluate_every=rounds, diagnose=False, **options)
+    return st.fit(
+        method, layers(5, 6, 3), clients, rounds, dtype=torch.float64, evaluate_every=rounds, diagnose=False, **options
+    )
 
 
 def states(result: st.Result) -> dict[str, Tensor]:
@@ -37,7 +39,7 @@ def test_flame_dual_variable_is_lam_alpha_times_theta_minus_w(cohort: int, weigh
     start = run.problem.start.expand(m, -1)
     pi, w_before, seen = torch.zeros_like(start), run.problem.start, states(result)
     pi = torch.where((seen["visits"] > 0)[:, None], pi + rho * (seen["w"] - w_before), pi)
-    alpha = (torch.full((m, 1), 1 / m, dtype=torch.float64) if weighting == "uniform" else run.problem.share[:, None])
+    alpha = torch.full((m, 1), 1 / m, dtype=torch.float64) if weighting == "uniform" else run.problem.share[:, None]
     for _ in range(5):
         torch.testing.assert_close(pi, lam * alpha * (seen["theta"] - seen["w"]), atol=1e-12, rtol=1e-9)
         w_before, visits = run.server["w"], seen["visits"].clone()
@@ -91,11 +93,15 @@ def test_flame_with_small_lam_tends_to_local_training() -> None:
 @pytest.mark.parametrize("name", ["ditto", "pfedme", "lp-proj"])
 def test_small_lam_is_local_training_for_the_others_too(name: str) -> None:
     lam = 1e-10
-    method: Method = {"ditto": st.Ditto(lam=lam, shared_batches=True, solver=SGD),
-                      "pfedme": st.PFedMe(lam=lam, eta=0.1, R=1, solver=SGD),
-                      "lp-proj": st.LpProj(p=1, lam=lam, eta=0.1, d_sub=4, solver=SGD)}[name]
+    method: Method = {
+        "ditto": st.Ditto(lam=lam, shared_batches=True, solver=SGD),
+        "pfedme": st.PFedMe(lam=lam, eta=0.1, R=1, solver=SGD),
+        "lp-proj": st.LpProj(p=1, lam=lam, eta=0.1, d_sub=4, solver=SGD),
+    }[name]
     field = {"ditto": "v", "pfedme": "theta", "lp-proj": "x"}[name]
-    torch.testing.assert_close(states(play(method))[field], states(play(st.LocalOnly(solver=SGD)))["theta"], atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(
+        states(play(method))[field], states(play(st.LocalOnly(solver=SGD)))["theta"], atol=1e-6, rtol=1e-6
+    )
 
 
 def test_fedprox_with_mu_zero_is_fedavg_and_ditto_s_global_model_is_fedavg() -> None:
@@ -151,9 +157,13 @@ def lagrangians(q: Any, lam: float, rho: float, rounds: int, cohort: int) -> np.
         s, w, a = states(result), result.run.server["w"].numpy(), 1 / q.m
         theta, w_i = s["theta"].numpy(), s["w"].numpy()
         f = np.array([0.5 * t @ A @ t - b @ t for t, A, b in zip(theta, q.A, q.b, strict=True)])
-        constant = [0.5 * float((y**2).mean()) for y in (q.clients.y[q.clients.rows(i, "train")].numpy() for i in range(q.m))]
+        constant = [
+            0.5 * float((y**2).mean()) for y in (q.clients.y[q.clients.rows(i, "train")].numpy() for i in range(q.m))
+        ]
         pi, away = lam * a * (theta - w_i), w_i - w
-        L = (a * (f + constant + lam / 2 * ((theta - w_i) ** 2).sum(1)) + (pi * away).sum(1) + rho / 2 * (away**2).sum(1)).sum()
+        L = (
+            a * (f + constant + lam / 2 * ((theta - w_i) ** 2).sum(1)) + (pi * away).sum(1) + rho / 2 * (away**2).sum(1)
+        ).sum()
         reported = result.run.look(diagnose=True)["diagnostics"]["lagrangian_mean"]
         np.testing.assert_allclose(reported, L, atol=1e-10)
         out.append(L)
@@ -162,7 +172,7 @@ def lagrangians(q: Any, lam: float, rho: float, rounds: int, cohort: int) -> np.
 
 
 def test_theorem_1_conditions_are_reported_as_printed() -> None:
-    """At Table III's settings (λα = ρ = 0.1) C1 fails, C2 holds with equality, C3 holds for L < 18.8 (METHODS 1(b)8)."""
+    """At FLAME's Table III settings (λα = ρ = 0.1) C1 fails, C2 is an equality, C3 holds for L < 18.8."""
     held = list(theorem1(0.1, 0.1, 18.7 * 0.1).values())
     assert held == [False, True, True]
     assert list(theorem1(0.1, 0.1, 18.9 * 0.1).values()) == [False, True, False]
@@ -181,8 +191,15 @@ def test_heurfedamp_weights_follow_equations_10_and_11() -> None:
         np.testing.assert_allclose(row, expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("method", [st.FedAMP(sigma=1e-4, self_weight=0.2), st.FedAMP(attention="mcp", sigma=1e-4, alpha=1e-5),
-                                    st.FedAMP(attention="scad", sigma=1e3), st.FedAMP(attention="sqrt", self_weight=0.0)])
+@pytest.mark.parametrize(
+    "method",
+    [
+        st.FedAMP(sigma=1e-4, self_weight=0.2),
+        st.FedAMP(attention="mcp", sigma=1e-4, alpha=1e-5),
+        st.FedAMP(attention="scad", sigma=1e3),
+        st.FedAMP(attention="sqrt", self_weight=0.0),
+    ],
+)
 def test_fedamp_weights_are_a_simplex_even_far_apart(method: st.FedAMP) -> None:
     W = torch.as_tensor(np.random.default_rng(1).normal(size=(6, 9)) * 100)
     xi = method.weights(W, torch.arange(6))

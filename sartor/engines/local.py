@@ -65,7 +65,9 @@ class LocalEngine:
         shared = down.pop("global", None)
         out: State = {}
         for name, theta in (("personal", self.method.personal(state, down, stack)), ("global", shared)):
-            for part in ("validation", "test") if theta is not None else ():
+            if theta is None:
+                continue
+            for part in ("validation", "test"):
                 out[f"{name}/{part}/loss"], out[f"{name}/{part}/accuracy"] = stack.score(theta, part)
         return out
 
@@ -75,8 +77,10 @@ class LocalEngine:
             if bool(bad.any()):
                 client = int(ids[int(torch.nonzero(bad)[0])])
                 raise Diverged(
-                    f"diverged in round {round}: {name} of client {self.data.names[client]} holds NaN or Inf. The likely cause "
-                    f"is a step size too large for this problem (lr·(λ + L) must stay below 2): lower lr or lam.")
+                    f"diverged in round {round}: {name} of client {self.data.names[client]} holds NaN or Inf. "
+                    "The likely cause is a step too large for this problem (lr·(λ + L) must stay below 2): "
+                    "lower lr or lam."
+                )
 
     def _rows(self, down: State, here: np.ndarray) -> State:
         """The chunk's rows; what is common to all stays one expanded row."""

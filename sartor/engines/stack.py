@@ -17,7 +17,7 @@ _STATISTICS = 2048  # training samples of each client behind its batch-normalisa
 
 
 class Stack:
-    """Clients `ids`, ordered by falling number of training samples, with their data and their random order of batches."""
+    """Clients `ids`, by falling number of training samples, with their data and the random order of their batches."""
 
     def __init__(self, task: Task, data: Clients, ids: np.ndarray, visits: Tensor, round: int, seed: int) -> None:
         self.task, self.data, self.ids, self.round, self.seed = task, data, ids, round, seed
@@ -29,7 +29,7 @@ class Stack:
         self.visits = visits
         self._orders: dict[tuple[int, int], list[np.ndarray]] = {}
 
-    # --- training ---------------------------------------------------------------------------------------------------------
+    # --- training ---------------------------------------------------------------------------------------------------
 
     def batches(
         self, size: int, *, epochs: int = 1, steps: int | None = None, start: int = 0, stream: int = 0
@@ -70,9 +70,8 @@ class Stack:
 
     def _gather(self, index: Tensor, weight: Tensor, key: Tensor) -> Batch:
         flat = index.reshape(-1)
-        x = self.data.x.index_select(0, flat).unflatten(0, index.shape)
-        y = self.data.y.index_select(0, flat).unflatten(0, index.shape)
-        return Batch(x, y, weight, key)
+        x, y = self.data.x.index_select(0, flat), self.data.y.index_select(0, flat)
+        return Batch(x.reshape(*index.shape, *x.shape[1:]), y.reshape(index.shape), weight, key)
 
     def loss(self, theta: Tensor, batch: Batch) -> Tensor:
         return self.task.loss(theta, batch)
@@ -80,10 +79,10 @@ class Stack:
     def grad(self, theta: Tensor, batch: Batch) -> Tensor:
         return self.task.grad(theta, batch)
 
-    # --- whole parts ------------------------------------------------------------------------------------------------------
+    # --- whole parts ------------------------------------------------------------------------------------------------
 
     def _sweep(self, part: str, size: int) -> Iterator[tuple[Tensor, Batch]]:
-        """All samples of a part in order, `size` of each client at a time: (positions in the stack, batch); weights are 1/n_i."""
+        """A part's samples in order, `size` of each client at a time: (places in the stack, batch of weights 1/n_i)."""
         counts = self.data.counts(part)[self.ids]
         first = self.data.bounds[self.ids, ("train", "validation", "test").index(part)]
         for at in range(0, int(counts.max(initial=0)), size):
@@ -112,7 +111,7 @@ class Stack:
         _, batch = next(self._sweep("train", int(self.counts.max())))
         return self.task.quadratic(batch)
 
-    # --- scores -----------------------------------------------------------------------------------------------------------
+    # --- scores -----------------------------------------------------------------------------------------------------
 
     def statistics(self, theta: Tensor) -> State:
         """Batch-normalisation statistics of each client's model on its own training data; empty for other models."""

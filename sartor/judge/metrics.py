@@ -19,7 +19,8 @@ def worst(values: np.ndarray, share: float = 0.1) -> float:
 def choose(scores: Scores) -> np.ndarray:
     """[m] True where the client takes its personal model, False where the global one: the better on validation data.
 
-    Accuracy first, then loss; a client without validation samples takes its personal model. With one model there is no choice.
+    Accuracy first, then loss; a client without validation samples takes its personal model. With one model there is
+    no choice.
     """
     some = next(iter(scores.values()))
     if "global/validation/accuracy" not in scores:
@@ -46,7 +47,7 @@ def with_chosen(scores: Scores) -> dict[str, np.ndarray]:
 
 
 def summarise(scores: Scores) -> dict[str, dict[str, float] | None]:
-    """For each of personal, global and chosen: accuracy mean, std (over clients), worst 10%, loss mean and variance; None if absent."""
+    """For each model, over clients: accuracy mean, std, worst 10%, loss mean and variance; None if there is none."""
     full = with_chosen(scores)
     out: dict[str, dict[str, float] | None] = {}
     for model in MODELS:
@@ -56,14 +57,18 @@ def summarise(scores: Scores) -> dict[str, dict[str, float] | None]:
         accuracy, loss = full[f"{model}/test/accuracy"], full[f"{model}/test/loss"]
         there = ~np.isnan(accuracy)
         accuracy, loss = accuracy[there], loss[there]
-        out[model] = {
-            "accuracy_mean": float(accuracy.mean()),
-            "accuracy_std": float(accuracy.std()),
-            "accuracy_worst10": worst(accuracy),
-            "loss_mean": float(loss.mean()),
-            "loss_var": float(loss.var()),
-            "clients_scored": int(there.sum()),
-        } if there.any() else None
+        out[model] = (
+            {
+                "accuracy_mean": float(accuracy.mean()),
+                "accuracy_std": float(accuracy.std()),
+                "accuracy_worst10": worst(accuracy),
+                "loss_mean": float(loss.mean()),
+                "loss_var": float(loss.var()),
+                "clients_scored": int(there.sum()),
+            }
+            if there.any()
+            else None
+        )
     return out
 
 

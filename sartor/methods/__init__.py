@@ -39,9 +39,12 @@ NAMES: dict[str, Entry] = {
     "heurfedamp": Entry(FedAMP, "FedAMP", "FedAMP with cosine attention", {"attention": "cosine"}),
     "fedavg": Entry(FedAvg, "McMahan et al. 2017", "one global model: the average of local ones"),
     "fedprox": Entry(FedAvg, "Li et al. 2020", "FedAvg with a proximal term", {"mu": 0.1}),
-    "fedavg-ft": Entry(FedAvg, "McMahan et al. 2017", "FedAvg, then fine-tuning at each client", {"finetune": SGD(epochs=5)}),
-    "fedprox-ft": Entry(FedAvg, "Li et al. 2020", "FedProx, then fine-tuning at each client",
-                        {"mu": 0.1, "finetune": SGD(epochs=5)}),
+    "fedavg-ft": Entry(
+        FedAvg, "McMahan et al. 2017", "FedAvg, then fine-tuning at each client", {"finetune": SGD(epochs=5)}
+    ),
+    "fedprox-ft": Entry(
+        FedAvg, "Li et al. 2020", "FedProx, then fine-tuning at each client", {"mu": 0.1, "finetune": SGD(epochs=5)}
+    ),
     "local": Entry(LocalOnly, "-", "each client alone; what federating has to beat"),
 }
 
@@ -68,5 +71,18 @@ def build(name: str, settings: dict[str, Any] | None = None) -> Method:
     return found.make(**{**found.preset, **(settings or {})})
 
 
-__all__ = ["FLAME", "NAMES", "Ditto", "FedAMP", "FedAvg", "FedProx", "FlameLpProj", "HeurFedAMP", "LocalOnly", "LpProj", "PFedMe",
-           "build", "entry"]
+__all__ = [
+    "FLAME",
+    "NAMES",
+    "Ditto",
+    "FedAMP",
+    "FedAvg",
+    "FedProx",
+    "FlameLpProj",
+    "HeurFedAMP",
+    "LocalOnly",
+    "LpProj",
+    "PFedMe",
+    "build",
+    "entry",
+]

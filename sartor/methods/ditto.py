@@ -1,12 +1,13 @@
-"""Ditto (Li et al., "Ditto: Fair and robust federated learning through personalization", ICML 2021), Algorithms 1 and 2.
+"""Ditto (Li et al., "Ditto: Fair and robust federated learning through personalization", ICML 2021), Algorithm 2.
 
     min_{v_k}  F_k(v_k) + λ/2 ‖v_k − w*‖²    with   w* in argmin_w G(F_1(w), ..., F_K(w))
     client in S_t:   w_k <- w^t, r steps:   w_k = w_k − η_g ∇F_k(w_k)
                      s steps:               v_k = v_k − η_l ( ∇F_k(v_k) + λ (v_k − w^t) )
     server:          w^{t+1} = w^t + (1/|S_t|) Σ_{S_t} (w_k − w^t)
 
-`global_solver` holds (r, η_g), `solver` holds (s, η_l). The anchor is the broadcast w^t. `joint=False` is the paper's second solver:
-only w is trained, and v_k is found by fine-tuning from it. `shared_batches` steps v and w on the same batches, as the authors' code.
+`global_solver` holds (r, η_g), `solver` holds (s, η_l). The anchor is the broadcast w^t. `joint=False` is the paper's
+second solver: only w is trained, and v_k is found by fine-tuning from it. `shared_batches` steps v and w on the same
+batches, as the authors' code does.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""FedAMP and HeurFedAMP (Huang et al., "Personalized cross-silo federated learning on non-IID data", AAAI 2021).
+"""FedAMP and HeurFedAMP (Huang et al., "Personalized federated learning: an attentive collaboration approach").
 
-    min_W  Σ_i F_i(w_i) + λ Σ_{i<j} A(‖w_i − w_j‖²)                                                             (1)
-    server:  u_i = Σ_j ξ_ij w_j,   ξ_ij = α A'(‖w_i − w_j‖²) for j ≠ i,   ξ_ii = 1 − Σ_{j≠i} ξ_ij              (4)
-    client:  w_i ≈ argmin F_i(w) + 1/(2β) ‖w − u_i‖²,  started at u_i                                           (5)
-    HeurFedAMP: ξ_ij ∝ exp(σ cos(w_i, w_j)) for j ≠ i, with a constant self weight ξ_ii                         (10), (11)
+    min_W  Σ_i F_i(w_i) + λ Σ_{i<j} A(‖w_i − w_j‖²)                                                            (1)
+    server:  u_i = Σ_j ξ_ij w_j,   ξ_ij = α A'(‖w_i − w_j‖²) for j ≠ i,   ξ_ii = 1 − Σ_{j≠i} ξ_ij             (4)
+    client:  w_i ≈ argmin F_i(w) + 1/(2β) ‖w − u_i‖²,  started at u_i                                          (5)
+    HeurFedAMP: ξ_ij ∝ exp(σ cos(w_i, w_j)) for j ≠ i, with a constant self weight ξ_ii                  (10), (11)
 
-Two modes. `alpha` gives (4) exactly; its fixed point is a stationary point of (1) with λ = α/(2β): the derivative of A(‖·‖²) has a
-factor 2 that the paper drops. `self_weight` gives every client ξ_ii = self_weight and shares the rest in proportion to A', as the paper's
-experiments do (they weigh the others by τ = 1 − self_weight, often 0.95). A' is scaled to A'(0) = 1/σ ("sqrt": 1/(2σ), as printed).
-The exponent is −‖·‖²/σ; the paper's eq. (9) has 2σ. The server sees every client's personal model.
+Two modes. `alpha` gives (4) exactly; its fixed point is a stationary point of (1) with λ = α/(2β): the derivative of
+A(‖·‖²) has a factor 2 that the paper drops. `self_weight` gives every client ξ_ii = self_weight and shares the rest in
+proportion to A', as the paper's experiments do (they weigh the others by τ = 1 − self_weight, often 0.95). A' is scaled
+to A'(0) = 1/σ ("sqrt": 1/(2σ), as printed); "exp" has −‖·‖²/σ, the paper's eq. (9) has 2σ. The start of (5) is not in
+the paper; from w_i nothing would be shared at its β = 10⁴. The server sees every client's personal model.
 """
 
 from __future__ import annotations
@@ -80,9 +81,11 @@ class FedAMP(Method):
             rest = torch.where(total > 0, 1 - self.self_weight, 0.0)
             xi = A * (rest / total.clamp(min=1e-30))[:, None]
         else:
-            need(float(self.alpha * total.max()) <= 1 + 1e-9,
-                 f"FedAMP's weights leave the simplex: α ΣA' = {float(self.alpha * total.max()):.3g} > 1 for client "
-                 f"{int(ids[int(total.argmax())])}; take alpha <= {float(1 / total.max()):.3g} or a larger sigma.")
+            need(
+                float(self.alpha * total.max()) <= 1 + 1e-9,
+                f"FedAMP's weights leave the simplex: α ΣA' = {float(self.alpha * total.max()):.3g} > 1 for client "
+                f"{int(ids[int(total.argmax())])}; take alpha <= {float(1 / total.max()):.3g} or a larger sigma.",
+            )
             xi = self.alpha * A
         xi[rows, me] = (1 - xi.sum(1)).clamp(min=0)
         return xi
@@ -124,7 +127,10 @@ class FedAMP(Method):
             return []
         own = self.collaboration(server).diagonal()
         if bool((own > 1 - 1e-3).all()):
-            return ["FedAMP's weights are one-hot: this equals local training; raise sigma (or alpha), or lower self_weight."]
+            return [
+                "FedAMP's weights are one-hot: this equals local training; "
+                "raise sigma (or alpha), or lower self_weight."
+            ]
         return []
 
 

@@ -1,8 +1,8 @@
 """FedAvg (McMahan et al., AISTATS 2017), FedProx (Li et al., MLSys 2020), and both with fine-tuning.
 
-    client:   w_k ≈ argmin F_k(w) + μ/2 ‖w − w^t‖²   from w^t;  FedAvg has μ = 0
-    server:   w^{t+1} = Σ_k (n_k / Σ n) w_k over those that answered
-    fine-tuning: the personal model is what `finetune` makes of w on the client's own data; it is not sent or kept
+client:   w_k ≈ argmin F_k(w) + μ/2 ‖w − w^t‖²   from w^t;  FedAvg has μ = 0
+server:   w^{t+1} = Σ_k (n_k / Σ n) w_k over those that answered
+fine-tuning: the personal model is what `finetune` makes of w on the client's own data; it is not sent or kept
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""FLAME: ADMM on the Moreau-envelope objective (Zhu et al., "FLAME: Federated learning with ADMM and model selection").
+"""FLAME: ADMM on the Moreau-envelope objective.
+
+"On ADMM in heterogeneous federated learning: personalization, robustness, and fairness", Algorithm 1.
 
     min_{θ, w}  Σ_i α_i ( f_i(θ_i) + λ/2 ‖θ_i − w‖² )                                                         (6)
     L = Σ_i [ α_i ( f_i(θ_i) + λ/2‖θ_i − w_i‖² ) + <π_i, w_i − w> + ρ/2 ‖w_i − w‖² ]                          (10)
@@ -7,9 +9,10 @@
                      π_i = π_i + ρ (w_i − w),      send u_i = w_i + π_i/ρ                                     (13)
     server:          w = (1/m) Σ_i u_i over ALL clients, with the last u_i of those that sat out              (14)
 
-As written: the θ-step is anchored at the client's own w_i; `anchor="global"` anchors it at the received w, as the authors' code
-does. Local epochs are the solver's, and (12), (13) run once a round. π_i = λα_i(θ_i − w_i) after every update (Lemma 3; it
-holds at the start as θ_i = w_i), so only θ and w are kept. A robust `aggregate` makes FLAME inexact, even on clean data.
+As written: the θ-step is anchored at the client's own w_i; `anchor="global"` anchors it at the received w, as the
+authors' code does. Local epochs are the solver's, and (12), (13) run once a round. π_i = λα_i(θ_i − w_i) after every
+update (Lemma 3; it holds at the start as θ_i = w_i), so only θ and w are kept. A robust `aggregate` makes FLAME
+inexact, even on clean data.
 """
 
 from __future__ import annotations
@@ -91,15 +94,19 @@ class FLAME(Method):
         x = self.lam / m if self.weighting == "uniform" else self.lam  # the largest λα_i there can be
         said = inner_loop_warnings("FLAME", self.solver, self.lam, facts)
         if self.weighting == "uniform" and self.rho < x:
-            said.append(f"FLAME: ρ = {self.rho:g} < λα = {x:g}: the Lagrangian need not decrease; "
-                        f"it cannot increase for ρ >= {2.5616 * x:.3g} with exact steps.")
+            said.append(
+                f"FLAME: ρ = {self.rho:g} < λα = {x:g}: the Lagrangian need not decrease; "
+                f"it cannot increase for ρ >= {2.5616 * x:.3g} with exact steps."
+            )
         if facts.get("inexact_missed_mean", 0) > 0:
-            said.append(f"FLAME: {facts['inexact_missed_mean']:.0%} of clients did not reach ‖∇‖² <= ε (17); raise max_steps.")
+            said.append(
+                f"FLAME: {facts['inexact_missed_mean']:.0%} of clients did not reach ‖∇‖² <= ε (17); raise max_steps."
+            )
         return said
 
 
 def theorem1(lam_alpha: float, rho: float, L_alpha: float) -> dict[str, bool]:
-    """The paper's Theorem 1 conditions. Practically empty (jointly feasible only for Lα <= 0.0146): to report, not to enforce."""
+    """Theorem 1's conditions. Jointly feasible only for Lα <= 0.0146, so practically empty: report, never enforce."""
     x = lam_alpha
     return {
         "C1: x²(1+ρ)/ρ² < (x+ρ)/2": x**2 * (1 + rho) / rho**2 < (x + rho) / 2,

@@ -1,4 +1,5 @@
-"""FLAME on Lp-Proj-2 (FLAME paper, Appendix C): ADMM in a shared random subspace. w, w_i, π_i and u_i live in R^{d_sub}.
+"""FLAME on Lp-Proj-2 (FLAME paper, Appendix C): ADMM in a shared random subspace. w, w_i, π_i and u_i live in
+R^{d_sub}.
 
     client:   θ_i ≈ argmin f_i(θ) + λ/2 ‖w_i − Pθ‖²
               w_i = (λα_i Pθ_i + ρ w − π_i) / (λα_i + ρ),   π_i = π_i + ρ (w_i − w),   send u_i = w_i + π_i/ρ

@@ -1,13 +1,13 @@
-"""Lp-Proj (Lin et al., "Personalized federated learning towards communication efficiency, robustness and fairness", NeurIPS 2022).
+"""Lp-Proj (Lin et al., "Personalized federated learning towards communication efficiency, robustness and fairness").
 
     P in R^{d_sub x d}: Gaussian rows of unit length, fixed and shared by its seed;   w in R^{d_sub};   c = w_k − Px
     client, R local rounds:   x ≈ argmin f_k(x) + (λ/p) ‖w_k − Px‖_p^p                                            (4)
                               w_k = w_k − ηλ sign(c)|c|^{p−1}                                                     (5)
     server:                   w = (1 − β) w + (β/S) Σ_{S_t} w_k
 
-The same slope sign(c)|c|^{p−1}, with sign(0) = 0, is used in both steps (the authors' code differs between them for p other than 1, 2).
-Only w travels: d_sub numbers. As written every client trains and S are averaged (`train_all`); by default only the cohort trains.
-With p = 1 a step of (5) moves every coordinate by exactly ηλ, so w settles only to that resolution.
+The same slope sign(c)|c|^{p−1}, with sign(0) = 0, is used in both steps (the authors' code has two that agree only at
+p = 1). Only w travels: d_sub numbers. As written every client trains and S are averaged (`train_all`); by default only
+the cohort trains. With p = 1 a step of (5) moves every coordinate by exactly ηλ, so w settles only to that resolution.
 """
 
 from __future__ import annotations
@@ -79,5 +79,7 @@ class LpProj(Method):
 
     def warnings(self, server: State, round: int, facts: Mapping[str, float]) -> list[str]:
         if self.p == 2 and self.eta * self.lam > 2:
-            return [f"Lp-Proj: η·λ = {self.eta * self.lam:g} > 2: the w-step overshoots; take eta < {2 / self.lam:.3g}."]
+            return [
+                f"Lp-Proj: η·λ = {self.eta * self.lam:g} > 2: the w-step overshoots; take eta < {2 / self.lam:.3g}."
+            ]
         return []

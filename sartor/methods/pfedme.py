@@ -5,9 +5,10 @@
                               w_i = w_i − ηλ (w_i − θ)
     server:                   w = (1 − β) w + (β/S) Σ_{i in S_t} w_i
 
-As written, every client trains in every round and S of them are averaged (`train_all`); by default only the cohort trains.
-The start of θ is not in the paper: "theta" goes on from the client's last θ, "w" starts at the received w. The personal model is θ;
-the published scores are those of the local model w_i (an aliasing slip in the authors' code): `score="w"` gives them.
+As written, every client trains in every round and S of them are averaged (`train_all`); by default only the cohort
+trains. The start of θ is not in the paper: "theta" goes on from the client's last θ, "w" starts at the received w. The
+personal model is θ; the published scores are those of the local model w_i (an aliasing slip in the authors' code):
+`score="w"` gives them.
 """
 
 from __future__ import annotations
@@ -73,5 +74,7 @@ class PFedMe(Method):
     def warnings(self, server: State, round: int, facts: Mapping[str, float]) -> list[str]:
         said = inner_loop_warnings("pFedMe", self.solver, self.lam, facts)
         if self.eta * self.lam > 2:
-            said.append(f"pFedMe: η·λ = {self.eta * self.lam:g} > 2: the outer step overshoots; take eta < {2 / self.lam:.3g}.")
+            said.append(
+                f"pFedMe: η·λ = {self.eta * self.lam:g} > 2: the outer step overshoots; take eta < {2 / self.lam:.3g}."
+            )
         return said

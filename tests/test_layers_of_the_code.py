@@ -1,0 +1,86 @@
+"""Imports run one way. This test reads them and fails when a layer is crossed."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent.parent / "sartor"
+
+# What each part may import of the package. A folder's modules may import each other.
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "seeds": set(),
+    "core": set(),
+    "couplings": {"core", "errors", "seeds"},
+    "solvers": {"core", "couplings", "errors"},
+    "aggregators": {"core", "errors"},
+    "diagnostics": {"core", "couplings", "seeds", "solvers"},
+    "methods": {"core", "errors", "couplings", "solvers", "aggregators", "diagnostics"},
+    "data": {"core", "errors", "seeds"},
+    "layers": {"errors"},
+    "dense": {"core"},
+    "models": {"errors"},
+    "tasks": {"core", "errors", "layers", "dense"},
+    "engines": {"core", "errors", "seeds", "data"},
+    "storage": {"core", "errors"},
+    "judge": {"core", "errors"},
+    "rounds": {"core", "errors", "seeds", "judge", "storage"},
+    "result": {"core", "errors", "data", "judge", "rounds", "storage", "tasks"},
+    "settings": {"core", "errors", "methods", "solvers", "aggregators"},
+    "fit": {"core", "errors", "data", "engines", "result", "rounds", "settings", "tasks"},
+    "recipe": {"data", "errors", "fit", "models", "result", "settings", "storage", "tasks"},
+    "compare": {"data", "errors", "fit", "judge", "recipe", "result", "rounds", "storage"},
+    "catalogue": {"aggregators", "data", "errors", "methods", "models", "solvers", "tasks"},
+    "doctor": {"data", "errors", "__init__"},
+    "report": {"compare", "data", "errors", "judge", "recipe", "result", "rounds", "storage"},
+}
+ABOVE_ALL = {"cli", "__init__"}
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    """The parts of the package that a file imports."""
+    inside = path.relative_to(PACKAGE).parts[:-1]
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("sartor.")}
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        if node.level == 0:
+            module = (node.module or "").split(".")
+            names = module[1:] if module[0] == "sartor" else None
+        else:
+            names = [*inside[: len(inside) - node.level + 1], *((node.module or "").split(".") if node.module else [])]
+        if names is None:
+            continue
+        modules = {p.stem for p in PACKAGE.iterdir()}
+        found |= {names[0]} if names else {a.name if a.name in modules else "__init__" for a in node.names}
+    return found
+
+
+def test_no_layer_is_crossed() -> None:
+    crossed = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        part = part_of(path)
+        if part in ABOVE_ALL:
+            continue
+        assert part in ALLOWED, f"{path.name}: say in this test what {part} may import"
+        crossed += [f"{path.relative_to(PACKAGE)} imports {name}" for name in imports(path) - ALLOWED[part] - {part}]
+    assert crossed == []
+
+
+def test_the_rules_have_no_cycle() -> None:
+    done: set[str] = set()
+    while remaining := {p for p in ALLOWED if p not in done}:
+        ready = {p for p in remaining if ALLOWED[p] - {"__init__"} <= done}
+        assert ready, f"a cycle among {sorted(remaining)}"
+        done |= ready
+
+
+def test_methods_and_engines_do_not_know_each_other() -> None:
+    assert "engines" not in ALLOWED["methods"] and "methods" not in ALLOWED["engines"]

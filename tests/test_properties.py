@@ -1,0 +1,211 @@
+"""One table: every method passes every property. A new method earns these tests by its row in methods.NAMES."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from federations import ragged
+from torch import nn
+
+import sartor as st
+from sartor.core import Method, State
+from sartor.engines import LocalEngine, SerialEngine
+from sartor.engines.local import problem_of
+from sartor.methods import NAMES, build
+from sartor.models import layers
+from sartor.rounds import Run
+from sartor.tasks import ModelTask
+
+SOLVER = st.SGD(lr=0.1, epochs=2, batch=7, momentum=0.3, weight_decay=0.01)
+PRESETS: dict[str, dict[str, Any]] = {  # what the small task needs; the rest is the method's own default
+    "flame-lp-proj": {"d_sub": 5},
+    "lp-proj-1": {"d_sub": 5},
+    "lp-proj-2": {"d_sub": 5},
+}
+EXTRA = {  # other ways through the same code
+    "flame-global-anchor": lambda: st.FLAME(anchor="global", weighting="size", solver=SOLVER),
+    "flame-inexact": lambda: st.FLAME(solver=st.Inexact(lr=0.2, eps=1e-2, max_steps=20)),
+    "pfedme-train-all": lambda: st.PFedMe(
+        train_all=True, start="w", weighting="size", solver=st.SGD(lr=0.05, steps=3, reuse=True, batch=7)
+    ),
+    "ditto-finetuned": lambda: st.Ditto(joint=False, global_solver=st.Adam(lr=0.01, batch=7), solver=SOLVER),
+    "lp-proj-1.5-adam": lambda: st.LpProj(
+        p=1.5, d_sub=4, R=2, first="zero", train_all=True, solver=st.Adam(lr=0.01, steps=3, batch=7)
+    ),
+    "fedamp-alpha": lambda: st.FedAMP(alpha=0.3, sigma=5.0, beta_decay=0.5, beta_every=2, solver=SOLVER),
+}
+METHODS = [*NAMES, *EXTRA]
+
+
+def make(name: str) -> Method:
+    if name in EXTRA:
+        return EXTRA[name]()
+    settings = PRESETS.get(name, {}) | {"solver": SOLVER}
+    return build(name, settings)
+
+
+def start(
+    method: Method,
+    engine: str = "local",
+    chunk: int | None = None,
+    cohort: int = 4,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 3,
+    model: nn.Module | None = None,
+) -> Run:
+    clients = ragged().to(dtype=dtype)
+    task = ModelTask((model or layers(5, 6, 3)).to(dtype))
+    problem = problem_of(task, clients, seed)
+    server, first = method.init(problem)
+    made = (
+        LocalEngine(method, task, clients, first, seed, chunk)
+        if engine == "local"
+        else SerialEngine(method, task, clients, first, seed)
+    )
+    return Run(method, made, problem, server, cohort)
+
+
+def finish(run: Run, rounds: int = 3) -> Run:
+    for _ in range(rounds):
+        run.step()
+    run.look(diagnose=True)
+    return run
+
+
+def close(a: Run, b: Run, tolerance: float) -> None:
+    for x, y in ((a.server, b.server), (a.engine.save(), b.engine.save())):
+        assert x.keys() == y.keys()
+        for k in x:
+            torch.testing.assert_close(x[k], y[k], atol=tolerance, rtol=tolerance)
+    for k, v in a.scores.items():
+        torch.testing.assert_close(
+            torch.as_tensor(v), torch.as_tensor(b.scores[k]), atol=tolerance, rtol=tolerance, equal_nan=True
+        )
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_functions_are_pure(name: str) -> None:
+    """Inputs are left as they are, and the same inputs give the same outputs."""
+    run = finish(start(make(name)), rounds=1)
+    ids = torch.tensor([1, 4, 6])
+    before = copy.deepcopy(run.server)
+    down = run.method.downlink(run.server, ids, 1)
+    engine = run.engine
+    assert isinstance(engine, LocalEngine)
+    kept = {k: v.clone() for k, v in engine.states.items()}
+    down_kept = {k: v.clone() for k, v in down.items()}
+    _, first = engine.map("train", 1, ids, down)
+    engine.states = {k: v.clone() for k, v in kept.items()}
+    engine.visits[ids] -= 1
+    _, second = engine.map("train", 1, ids, down)
+    same(first, second)
+    same(down, down_kept)
+    messages = {k: v.clone() for k, v in first.items()}
+    one = run.method.server(run.server, ids, first, 1)
+    two = run.method.server(run.server, ids, first, 1)
+    same(one, two)
+    same(first, messages)
+    same(run.server, before)
+
+
+def same(a: State, b: State) -> None:
+    assert a.keys() == b.keys()
+    for k in a:
+        assert torch.equal(a[k], b[k]), k
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", METHODS)
+def test_types_and_shapes_are_kept(name: str, dtype: torch.dtype) -> None:
+    run = start(make(name), dtype=dtype)
+    server, states = run.server, run.engine.save()
+    finish(run, 2)
+    for before, after in ((server, run.server), (states, run.engine.save())):
+        assert before.keys() == after.keys()
+        for k in before:
+            assert before[k].shape == after[k].shape and before[k].dtype == after[k].dtype, k
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_clients_that_sat_out_do_not_change(name: str) -> None:
+    run = finish(start(make(name)), rounds=1)
+    if run.method.train_all:
+        pytest.skip("every client trains in every round of this method")
+    engine = run.engine
+    before = engine.save()
+    before = {k: v.clone() for k, v in before.items()}
+    ids = torch.tensor([0, 5])
+    engine.map("train", 1, ids, run.method.downlink(run.server, ids, 1))
+    engine.map("evaluate", 1, torch.arange(7), run.method.downlink(run.server, torch.arange(7), 1))
+    after = engine.save()
+    others = torch.tensor([1, 2, 3, 4, 6])
+    for k in before:
+        assert torch.equal(before[k][others], after[k][others]), k
+    assert not before or any(not torch.equal(before[k][ids], after[k][ids]) for k in before)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_engine_and_chunk_size_change_nothing(name: str) -> None:
+    reference = finish(start(make(name)))
+    for other in (start(make(name), chunk=1), start(make(name), chunk=3), start(make(name), "serial")):
+        close(reference, finish(other), 1e-9)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(name: str) -> None:
+    a, b, c = (finish(start(make(name), seed=s)) for s in (3, 3, 4))
+    for x, y in ((a.server, b.server), (a.engine.save(), b.engine.save())):
+        same(x, y)
+    tensors = [*a.server.items(), *a.engine.save().items()]
+    others = c.server | c.engine.save()
+    assert any(not torch.equal(v, others[k]) for k, v in tensors)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_bytes_count_what_is_sent(name: str) -> None:
+    """Float64 here: 8 bytes a number; FedAvg sends d numbers each way to the cohort, Lp-Proj d_sub."""
+    run = finish(start(make(name)), rounds=3)
+    d = run.problem.start.numel()
+    width = {"flame-lp-proj": 5, "lp-proj-1": 5, "lp-proj-2": 5, "local": 0, "lp-proj-1.5-adam": 4}.get(name, d)
+    asked = 7 if run.method.train_all else 4
+    assert run.bytes_down == 3 * asked * width * 8
+    assert run.bytes_up == 3 * 4 * width * 8
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_one_client_and_a_full_cohort_work(name: str) -> None:
+    clients = st.Clients.from_parts([{"train": (ragged().x[:20].numpy(), ragged().y[:20].numpy())}], 3)
+    result = st.fit(make(name), layers(5, 3), clients, rounds=2, evaluate_every=2)
+    assert result.summary["chosen"] is None  # no test data: said so, not invented
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_training_lowers_the_loss(name: str) -> None:
+    """After 15 rounds the personal or global models fit their own training data better than the start does."""
+    run = start(make(name), cohort=7)
+    engine = run.engine
+    assert isinstance(engine, LocalEngine)
+
+    def losses() -> float:
+        everyone = torch.arange(7)
+        down = run.method.downlink(run.server, everyone, run.round)
+        found = engine.map("personal", run.round, everyone, down)[1]
+        theta = found.get("personal")
+        if theta is None:
+            shared = run.method.shared(run.server)
+            assert shared is not None
+            theta = shared.expand(7, -1)
+        total = 0.0
+        for i in range(7):
+            rows = engine.data.rows(i, "train")
+            output = engine.task.predict(theta[i : i + 1], engine.data.x[rows][None])
+            total += float(engine.task.errors(output, engine.data.y[rows][None]).sum())
+        return total
+
+    before = losses()
+    for _ in range(15):
+        run.step()
+    assert losses() < 0.95 * before
