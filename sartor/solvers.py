@@ -37,7 +37,7 @@ class SGD:
     `reuse` takes all steps on one minibatch (pFedMe's K steps on D).
     """
 
-    lr: float = 0.05
+    lr: float = 0.1
     epochs: int = 1
     steps: int | None = None
     batch: int = 20

@@ -1,4 +1,8 @@
-"""The methods, one paper a file. `NAMES` says what the command line calls them and with which settings they start."""
+"""The methods, one paper a file. `NAMES` says what the command line calls them and with which settings they start.
+
+Defaults are the settings that did well on the validation data of the embedded demo, the same solver for all; they are
+not the papers'.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from ..solvers import SGD, Solver
 class Ditto(Method):
     """A personal model regularised towards the global one that FedAvg trains beside it."""
 
-    lam: float = 1.0
+    lam: float = 0.1
     joint: bool = True
     shared_batches: bool = False
     weighting: str = "uniform"

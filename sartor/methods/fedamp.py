@@ -33,7 +33,7 @@ class FedAMP(Method):
 
     attention: str = "exp"  # A: "exp", "sqrt" (tamed square root), "scad", "mcp"; or "cosine" (HeurFedAMP)
     sigma: float = 10.0
-    self_weight: float = 0.5
+    self_weight: float = 0.8
     alpha: float | None = None  # none: the constant self weight
     beta: float = 10.0
     beta_decay: float = 1.0

@@ -34,8 +34,8 @@ from ..solvers import SGD, Inexact, Solver
 class FLAME(Method):
     """ADMM on the Moreau-envelope objective: a personal, a local and a global model."""
 
-    lam: float = 1.0
-    rho: float = 0.1
+    lam: float = 0.1
+    rho: float = 0.03
     anchor: str = "local"
     weighting: str = "uniform"  # α_i = 1/m, or "size": n_i / Σ n
     solver: Solver = SGD()

@@ -27,8 +27,8 @@ class FlameLpProj(Method):
     """FLAME in a shared random subspace of d_sub dimensions: small messages, personal models."""
 
     lam: float = 1.0
-    rho: float = 0.1
-    d_sub: int = 10
+    rho: float = 0.3
+    d_sub: int = 20
     projection: str = "gaussian"
     projection_seed: int = 0
     anchor: str = "local"

@@ -30,15 +30,15 @@ from ..solvers import SGD, Solver
 class PFedMe(Method):
     """Bi-level Moreau envelopes: a personal model near a global one."""
 
-    lam: float = 15.0
-    eta: float = 0.02
+    lam: float = 5.0
+    eta: float = 0.2
     beta: float = 1.0
-    R: int = 5
+    R: int = 10
     start: str = "theta"
     score: str = "theta"
     train_all: bool = False
     weighting: str = "uniform"
-    solver: Solver = SGD(lr=0.05, steps=5, reuse=True)
+    solver: Solver = SGD(steps=5, reuse=True)
     aggregate: Aggregator = mean
 
     def __post_init__(self) -> None:
