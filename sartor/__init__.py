@@ -1,7 +1,7 @@
 """Sartor: personalised federated learning. Many clients learn together, each gets a model cut to its data."""
 
 from . import data, models
-from .data.clients import Clients
+from .data import IID, Clients, Dirichlet, Dominant, Hybrid, Labels, Natural, Noise, PowerLaw, Quantity, Shards
 from .errors import Diverged, SartorError
 from .fit import fit
 from .methods import FLAME, Ditto, FedAMP, FedAvg, FedProx, FlameLpProj, HeurFedAMP, LocalOnly, LpProj, PFedMe
@@ -12,23 +12,33 @@ __version__ = "0.1.0"
 
 __all__ = [
     "FLAME",
+    "IID",
     "SGD",
     "Adam",
     "Clients",
+    "Dirichlet",
     "Ditto",
     "Diverged",
+    "Dominant",
     "Exact",
     "FedAMP",
     "FedAvg",
     "FedProx",
     "FlameLpProj",
     "HeurFedAMP",
+    "Hybrid",
     "Inexact",
+    "Labels",
     "LocalOnly",
     "LpProj",
+    "Natural",
+    "Noise",
     "PFedMe",
+    "PowerLaw",
+    "Quantity",
     "Result",
     "SartorError",
+    "Shards",
     "data",
     "fit",
     "models",

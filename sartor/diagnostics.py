@@ -13,20 +13,34 @@ from .seeds import stream
 from .solvers import SGD, Inexact, Solver
 
 
-def prox_facts(local: Local, theta: Tensor, coupling: Coupling) -> State:
-    """How well the inner problem is solved, ‖∇f_i(θ) + λ∇g‖ [c], and the data loss's curvature L at θ [c]."""
+def prox_slope(local: Local, theta: Tensor, coupling: Coupling) -> Tensor:
+    """∇h [c, d] of the inner problem h = f_i + λg, over all of each client's data."""
     slope = local.full_grad(theta)
-    L = curvature(local, theta, slope)
     coupling.add_grad_(slope, theta)
-    return {"prox_residual": slope.norm(dim=1), "smoothness": L}
+    return slope
 
 
-def curvature(local: Local, theta: Tensor, slope: Tensor, steps: int = 6) -> Tensor:
+def prox_facts(local: Local, theta: Tensor, coupling: Coupling, solver: Solver) -> State:
+    """How well the inner problem h = f_i + λg is solved at θ, ‖∇h‖ [c], and whether the solver's step fits it.
+
+    `smoothness` is the data loss's curvature L; `overshoot` is 1 where one full gradient step of the solver's size
+    raises h: a network trained near its limit has lr·L about 2 and does well, so L alone would be a false alarm.
+    """
+    slope = prox_slope(local, theta, coupling)
+    facts = {"prox_residual": slope.norm(dim=1), "smoothness": curvature(local, theta)}
+    if isinstance(solver, SGD | Inexact):
+        stepped = theta - solver.lr * slope
+        rise = local.full_loss(stepped) + coupling.value(stepped) - local.full_loss(theta) - coupling.value(theta)
+        facts["overshoot"] = (rise > 0).to(theta.dtype)
+    return facts
+
+
+def curvature(local: Local, theta: Tensor, steps: int = 6) -> Tensor:
     """The largest curvature of f_i near θ, [c], by power iteration on gradient differences; a lower bound of L."""
     v = torch.as_tensor(stream(0, "curvature").standard_normal(theta.shape[1])).to(theta).expand_as(theta)
     v = v / v.norm(dim=1, keepdim=True)
     small = 1e-3 if theta.dtype == torch.float32 else 1e-5
-    L = theta.new_zeros(len(theta))
+    slope, L = local.full_grad(theta), theta.new_zeros(len(theta))
     for _ in range(steps):
         Hv = (local.full_grad(theta + small * v) - slope) / small
         L = Hv.norm(dim=1)
@@ -40,9 +54,9 @@ def inner_loop_warnings(owner: str, solver: Solver, lam: float, facts: Mapping[s
     if L is None or not isinstance(solver, SGD | Inexact):
         return []
     bound = 2 * (1 + (solver.momentum if isinstance(solver, SGD) else 0.0))
-    if solver.lr * (lam + L) < bound:
+    if solver.lr * (lam + L) < bound or not facts.get("overshoot_max"):
         return []
     return [
         f"{owner}: lr·(λ + L) = {solver.lr:g}·({lam:g} + {L:.3g}) >= {bound:g}: the inner loop diverges "
-        f"where the loss is this curved; take lr < {bound / (lam + L):.2g} if it does."
+        f"for the most curved client; take lr < {bound / (lam + L):.2g}."
     ]

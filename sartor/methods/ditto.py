@@ -65,7 +65,7 @@ class Ditto(Method):
 
     def diagnose(self, state: State, down: State, local: Local) -> State:
         w, v = down["w"], self.personal(state, down, local)
-        return {"envelope_gradient": self.lam * (w - v)} | prox_facts(local, v, Quadratic(self.lam, w))
+        return {"envelope_gradient": self.lam * (w - v)} | prox_facts(local, v, Quadratic(self.lam, w), self.solver)
 
     def warnings(self, server: State, round: int, facts: Mapping[str, float]) -> list[str]:
         return inner_loop_warnings("Ditto", self.solver, self.lam, facts)

@@ -119,7 +119,7 @@ class FedAMP(Method):
 
     def diagnose(self, state: State, down: State, local: Local) -> State:
         beta = self.beta * self.beta_decay ** (local.round // self.beta_every)
-        facts = prox_facts(local, state["w"], Quadratic(1 / beta, down["u"]))
+        facts = prox_facts(local, state["w"], Quadratic(1 / beta, down["u"]), self.solver)
         return {"message_gap": (state["w"] - down["u"]).norm(dim=1)} | facts
 
     def warnings(self, server: State, round: int, facts: Mapping[str, float]) -> list[str]:

@@ -50,7 +50,7 @@ class FedAvg(Method):
         return None if self.finetune is None else self.finetune.minimise(local, down["w"], Free(), stream=1)
 
     def diagnose(self, state: State, down: State, local: Local) -> State:
-        return {"gradient_mean": local.full_grad(down["w"])} | prox_facts(local, down["w"], Free())
+        return {"gradient_mean": local.full_grad(down["w"])} | prox_facts(local, down["w"], Free(), self.solver)
 
     def warnings(self, server: State, round: int, facts: Mapping[str, float]) -> list[str]:
         return inner_loop_warnings("FedProx" if self.mu else "FedAvg", self.solver, self.mu, facts)

@@ -25,7 +25,7 @@ from torch import Tensor
 from ..aggregators import Aggregator, mean
 from ..core import Local, Method, Problem, State
 from ..couplings import Quadratic
-from ..diagnostics import inner_loop_warnings, prox_facts
+from ..diagnostics import inner_loop_warnings, prox_facts, prox_slope
 from ..errors import one_of, positive
 from ..solvers import SGD, Inexact, Solver
 
@@ -63,7 +63,7 @@ class FLAME(Method):
         pi = pi + rho * (w_i - w)
         new = {"theta": theta, "w": w_i}
         if isinstance(self.solver, Inexact):
-            new["gap"] = prox_facts(local, theta, tie)["prox_residual"][:, None] ** 2
+            new["gap"] = prox_slope(local, theta, tie).square().sum(1, keepdim=True)
         return new, {"u": w_i + pi / rho}
 
     def server(self, server: State, ids: Tensor, messages: State, round: int) -> State:
@@ -83,7 +83,7 @@ class FLAME(Method):
         away = w_i - w
         L = alpha * (local.full_loss(theta) + tie.value(theta)) + (pi * away).sum(1) + self.rho / 2 * (away**2).sum(1)
         facts = {"lagrangian": m * L, "primal_residual": away.norm(dim=1), "dual_mean": pi}
-        facts |= {"dual_residual": (pi - la * (theta - w)).norm(dim=1)} | prox_facts(local, theta, tie)
+        facts |= {"dual_residual": (pi - la * (theta - w)).norm(dim=1)} | prox_facts(local, theta, tie, self.solver)
         if isinstance(self.solver, Inexact):
             missed = state["gap"][:, 0] > self.solver.tolerance(local.visits) * (1 + 1e-6)
             facts |= {"inexact_gap": state["gap"][:, 0], "inexact_missed": missed.to(w.dtype)}

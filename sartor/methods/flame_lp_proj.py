@@ -69,4 +69,4 @@ class FlameLpProj(Method):
     def diagnose(self, state: State, down: State, local: Local) -> State:
         theta, w_i = state["theta"], state["w"]
         tie = Projected(self.lam, w_i, self.P(theta.shape[1]))
-        return {"primal_residual": (w_i - down["w"]).norm(dim=1)} | prox_facts(local, theta, tie)
+        return {"primal_residual": (w_i - down["w"]).norm(dim=1)} | prox_facts(local, theta, tie, self.solver)

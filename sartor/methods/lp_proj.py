@@ -75,7 +75,7 @@ class LpProj(Method):
 
     def diagnose(self, state: State, down: State, local: Local) -> State:
         tie = Projected(self.lam, down["w"], self.P(state["x"].shape[1]), self.p)
-        return {"envelope_gradient": self.lam * tie.slope(state["x"])} | prox_facts(local, state["x"], tie)
+        return {"envelope_gradient": self.lam * tie.slope(state["x"])} | prox_facts(local, state["x"], tie, self.solver)
 
     def warnings(self, server: State, round: int, facts: Mapping[str, float]) -> list[str]:
         if self.p == 2 and self.eta * self.lam > 2:

@@ -69,7 +69,9 @@ class PFedMe(Method):
 
     def diagnose(self, state: State, down: State, local: Local) -> State:
         w, theta = down["w"], state["theta"]
-        return {"envelope_gradient": self.lam * (w - theta)} | prox_facts(local, theta, Quadratic(self.lam, w))
+        return {"envelope_gradient": self.lam * (w - theta)} | prox_facts(
+            local, theta, Quadratic(self.lam, w), self.solver
+        )
 
     def warnings(self, server: State, round: int, facts: Mapping[str, float]) -> list[str]:
         said = inner_loop_warnings("pFedMe", self.solver, self.lam, facts)
