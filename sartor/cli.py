@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,18 +14,29 @@ import typer
 from rich.console import Console
 
 from . import __version__, catalogue, doctor
+from . import data as data_module
+from .compare import Comparison, Step, play_recipe
 from .compare import compare as compare_all
-from .compare import play_recipe
 from .data import describe
-from .errors import SartorError, need
-from .methods import NAMES, entry
-from .recipe import Recipe
+from .errors import SartorError, need, unknown
+from .methods import entry
+from .recipe import FREE, Recipe
 from .report import page, terminal
+from .result import Result
 from .storage import write_json
 
-app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, rich_markup_mode=None,
-                  help="Personalised federated learning: many clients learn together, each leaves with a model cut to its own data.")
-out, err = Console(highlight=False), Console(stderr=True, highlight=False)
+app = typer.Typer(
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help=(
+        "Personalised federated learning: many clients learn together, each leaves with a model cut to its own data."
+    ),
+)
+# Text is printed as it is: a client may be called "[red]". Where nobody says how wide a page is, tables get room.
+_wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
+out = Console(highlight=False, markup=False, emoji=False, width=_wide)
+err = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 DEMO = "flame,pfedme,ditto,lp-proj-1,lp-proj-2,fedamp,heurfedamp,fedavg,fedavg-ft,local"
 
@@ -34,9 +47,14 @@ Partition = Annotated[str, typer.Option(help="how data are dealt out: hybrid, la
 Clients = Annotated[int | None, typer.Option(help="how many clients [10, or every natural one]")]
 Minimum = Annotated[int, typer.Option(help="samples that each client has at least")]
 Parts = Annotated[str, typer.Option(help="shares of train, validation and test")]
-Model = Annotated[str, typer.Option(help="softmax, mlp, mlp(200,100), dnn, 2nn, cnn, linear, svm [what fits the data]")]
+Model = Annotated[
+    str,
+    typer.Option(
+        show_default=False, help="softmax, mlp, mlp(200,100), dnn, 2nn, cnn, linear, svm [what fits the data]"
+    ),
+]
 Loss = Annotated[str | None, typer.Option(help="cross-entropy, squared or hinge [what fits the model]")]
-Rounds = Annotated[int | None, typer.Option(help="communication rounds [50]")]
+Rounds = Annotated[int, typer.Option(help="communication rounds")]
 Cohort = Annotated[int | None, typer.Option(help="clients asked per round [all]")]
 Sampling = Annotated[str, typer.Option(help="cohorts drawn uniform, or by size")]
 Aggregator = Annotated[str, typer.Option(help="how the server averages")]
@@ -64,10 +82,6 @@ def _numbers(text: str, kind: type, what: str) -> list[Any]:
         raise SartorError(f"{what} are numbers with commas between them; got {text!r}.") from e
 
 
-def _solver(**values: Any) -> dict[str, Any]:
-    return {k: v for k, v in values.items() if v is not None}
-
-
 def _assignments(pairs: list[str] | None) -> dict[str, str]:
     found: dict[str, str] = {}
     for pair in pairs or []:
@@ -77,123 +91,222 @@ def _assignments(pairs: list[str] | None) -> dict[str, str]:
     return found
 
 
+def _values(given: dict[str, Any]) -> dict[str, Any]:
+    """A recipe's values from options of the command line."""
+    found = {k: v for k, v in given.items() if k in Recipe.model_fields and k != "solver"}
+    found |= {"parts": _numbers(given["parts"], float, "parts")} if "parts" in given else {}
+    names = {"solver": "kind"} | {k: k for k in ("lr", "epochs", "steps", "batch", "momentum", "weight_decay")}
+    return found | {"solver": {name: given[k] for k, name in names.items() if given.get(k) is not None}}
+
+
+def _continued(ctx: typer.Context, folder: Path, out_folder: Path | None) -> Recipe:
+    """The recipe of the run in `folder`. Options that may change when a run goes on are taken over, others refused."""
+    need(out_folder in (None, folder), f"--resume goes on in its own folder {folder}; leave --out away.")
+    saved = Recipe.load(folder / "recipe.toml")
+    given = {k: v for k, v in ctx.params.items() if getattr(ctx.get_parameter_source(k), "name", "") == "COMMANDLINE"}
+    values = _values(given)
+    own = _assignments(given.get("set_")) | {f"solver.{k}": v for k, v in values.pop("solver").items()}
+    asked = Recipe.of({**saved.model_dump(), **values}, "the command line")
+    full = asked.model_copy(update={"settings": saved.settings | own})
+    full = full.resolved() if asked.method == saved.method else full
+    for key, value in full.model_dump().items():
+        was = getattr(saved.resolved(), key)
+        need(
+            key in FREE or value == was,
+            f"the run in {folder} has {key} = {was}; got {value}. "
+            "Resume without other settings, or start anew with --out.",
+        )
+    return full
+
+
 @app.command()
 def run(
+    ctx: typer.Context,
     method: Annotated[str, typer.Option(help="sartor list methods")] = "flame",
-    data: Data = "digits", target: Target = None, client_key: Key = None, partition: Partition = "hybrid",
-    clients: Clients = None, minimum: Minimum = 10, parts: Parts = "0.72,0.08,0.2", model: Model = "auto", loss: Loss = None,
-    rounds: Rounds = None, cohort: Cohort = None, sampling: Sampling = "uniform", aggregator: Aggregator = "mean",
+    data: Data = "digits",
+    target: Target = None,
+    client_key: Key = None,
+    partition: Partition = "hybrid",
+    clients: Clients = None,
+    minimum: Minimum = 10,
+    parts: Parts = "0.72,0.08,0.2",
+    model: Model = "auto",
+    loss: Loss = None,
+    rounds: Rounds = 50,
+    cohort: Cohort = None,
+    sampling: Sampling = "uniform",
+    aggregator: Aggregator = "mean",
     seed: Annotated[int, typer.Option(help="results depend on it and the settings only")] = 0,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="a field of the method, e.g. --set lam=1.0; repeatable")] = None,
-    solver: SolverKind = None, lr: Lr = None, epochs: Epochs = None, steps: Steps = None, batch: BatchSize = None,
-    momentum: Momentum = None, weight_decay: Decay = None, engine: Engine = "local", chunk: Chunk = None, dtype: Dtype = "float32",
-    evaluate_every: Every = 10, checkpoint_every: Save = 10, diagnostics: Diagnose = True,
-    folder: Annotated[Path | None, typer.Option("--out", help="where everything is kept; without it nothing is")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="FIELD=VALUE", help="a method's field, e.g. lam=1.0 or solver.lr=0.1; repeatable"
+        ),
+    ] = None,
+    solver: SolverKind = None,
+    lr: Lr = None,
+    epochs: Epochs = None,
+    steps: Steps = None,
+    batch: BatchSize = None,
+    momentum: Momentum = None,
+    weight_decay: Decay = None,
+    engine: Engine = "local",
+    chunk: Chunk = None,
+    dtype: Dtype = "float32",
+    evaluate_every: Every = 10,
+    checkpoint_every: Save = 10,
+    diagnostics: Diagnose = True,
+    folder: Annotated[Path | None, typer.Option("--out", help="where all is kept; without it nothing is")] = None,
     resume: Annotated[Path | None, typer.Option(help="go on with the run in this folder")] = None,
-    as_json: Json = False, quiet: Quiet = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run one method."""
     if resume is not None:
-        recipe = Recipe.load(resume / "recipe.toml")
-        recipe = recipe if rounds is None else recipe.model_copy(update={"rounds": rounds})
-        folder = resume
+        recipe, folder = _continued(ctx, resume, folder), resume
     else:
-        recipe = Recipe.of({
-            "method": method, "settings": _assignments(set_), "data": data, "target": target, "client_key": client_key,
-            "partition": partition, "clients": clients, "minimum": minimum, "parts": _numbers(parts, float, "parts"), "model": model,
-            "loss": loss, "rounds": rounds if rounds is not None else 50, "cohort": cohort, "sampling": sampling,
-            "aggregator": aggregator, "seed": seed, "engine": engine, "chunk": chunk, "dtype": dtype,
-            "evaluate_every": evaluate_every, "checkpoint_every": checkpoint_every, "diagnostics": diagnostics,
-            "solver": _solver(kind=solver, lr=lr, epochs=epochs, steps=steps, batch=batch, momentum=momentum,
-                              weight_decay=weight_decay)}, "the command line")
-        need(folder is None or not (folder / "recipe.toml").exists(),
-             f"{folder} holds a run already; choose another --out, or go on with --resume {folder}.")
-    recipe.resolved()
+        recipe = Recipe.of(_values(ctx.params) | {"settings": _assignments(set_)}, "the command line").resolved()
+        _vacant(folder, "recipe.toml", f"a run already; choose another --out, or go on with --resume {folder}")
+        _vacant(folder, "compare.json", "a comparison; choose another --out")
     split = recipe.split(recipe.dataset())
-    if not (quiet or as_json):
+    talk = not (quiet or as_json)
+    if talk:
         out.print(describe(split.about))
-        out.print(_settings_line(recipe.resolved()))
-    result = None
-    with terminal.progress(err) as bar:
-        task = bar.add_task(recipe.method, total=recipe.rounds, note="", visible=not quiet)
-        for result, line in play_recipe(recipe, split, folder):
-            note = f"chosen {line['chosen']['accuracy_mean']:.3f}" if line and line["chosen"] else None
-            bar.update(task, completed=result.run.round, **({"note": note} if note else {}))
-    assert result is not None
+        out.print(_settings_line(recipe))
+    result = _play(recipe, split, folder, quiet)
     if folder is not None:
-        page.write(folder / "report.html", page.of_run(result, recipe))
+        page.write(folder / "report.html", page.of_run(result, recipe.complete(split)))
     if as_json:
         print(json.dumps(result.summary, indent=1))
-    elif not quiet:
-        out.print(terminal.per_client(result.clients))
-        out.print(terminal.one_line(result.summary))
-        for warning in result.summary["warnings"]:
-            out.print(f"warning: {warning}")
-        out.print("nothing was saved: pass --out FOLDER to keep it" if folder is None else f"everything is in {folder}, see report.html")
+    if talk:
+        _show(result, folder)
+
+
+def _vacant(folder: Path | None, file: str, holds: str) -> None:
+    need(folder is None or not (folder / file).exists(), f"{folder} holds {holds}.")
+
+
+def _play(recipe: Recipe, split: data_module.Clients, folder: Path | None, quiet: bool) -> Result:
+    with terminal.progress(err) as bar:
+        task = bar.add_task(recipe.method, total=recipe.rounds, note="", visible=not quiet)
+        for result in play_recipe(recipe, split, folder):
+            bar.update(task, completed=result.run.round, note=terminal.note(result.history))
+    return result
+
+
+def _show(result: Result, folder: Path | None) -> None:
+    out.print(terminal.per_client(result.clients))
+    out.print(terminal.one_line(result.summary))
+    for warning in result.summary["warnings"]:
+        out.print(f"warning: {warning}")
+    _say_where(folder)
+
+
+def _say_where(folder: Path | None) -> None:
+    kept = f"everything is in {folder}, see report.html"
+    out.print("nothing was saved: pass --out FOLDER to keep it" if folder is None else kept)
 
 
 def _settings_line(recipe: Recipe) -> str:
-    inside = ", ".join(f"{k}={v}" for k, v in recipe.settings.items() if not isinstance(v, dict))
-    solver = recipe.settings.get("solver")
-    return f"{recipe.method}({inside})" + (f", solver {solver}" if solver else "")
+    """The method as one would write it in Python."""
+
+    def call(name: str, values: dict[str, Any]) -> str:
+        inside = (f"{k}={call(v['kind'], v) if isinstance(v, dict) else v}" for k, v in values.items() if k != "kind")
+        return f"{name}({', '.join(inside)})"
+
+    return call(recipe.method, recipe.settings)
 
 
 @app.command()
 def compare(
+    ctx: typer.Context,
     methods: Annotated[str, typer.Option(help="names with commas between them (sartor list methods)")] = DEMO,
     seeds: Annotated[str, typer.Option(help="seeds with commas between them")] = "0,1,2",
-    data: Data = "digits", target: Target = None, client_key: Key = None, partition: Partition = "hybrid",
-    clients: Clients = None, minimum: Minimum = 10, parts: Parts = "0.72,0.08,0.2", model: Model = "auto", loss: Loss = None,
-    rounds: Rounds = None, cohort: Cohort = None, sampling: Sampling = "uniform", aggregator: Aggregator = "mean",
-    set_: Annotated[list[str] | None, typer.Option("--set", help="a method's field, e.g. --set flame.lam=1.0; repeatable")] = None,
-    solver: SolverKind = None, lr: Lr = None, epochs: Epochs = None, steps: Steps = None, batch: BatchSize = None,
-    momentum: Momentum = None, weight_decay: Decay = None, engine: Engine = "local", chunk: Chunk = None, dtype: Dtype = "float32",
-    evaluate_every: Every = 10, checkpoint_every: Save = 10, diagnostics: Diagnose = True,
-    folder: Annotated[Path | None, typer.Option("--out", help="where everything is kept; finished cells are not run again")] = None,
-    as_json: Json = False, quiet: Quiet = False,
+    data: Data = "digits",
+    target: Target = None,
+    client_key: Key = None,
+    partition: Partition = "hybrid",
+    clients: Clients = None,
+    minimum: Minimum = 10,
+    parts: Parts = "0.72,0.08,0.2",
+    model: Model = "auto",
+    loss: Loss = None,
+    rounds: Rounds = 50,
+    cohort: Cohort = None,
+    sampling: Sampling = "uniform",
+    aggregator: Aggregator = "mean",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="METHOD.FIELD=VALUE", help="a method's field, e.g. flame.lam=1.0; repeatable"),
+    ] = None,
+    solver: SolverKind = None,
+    lr: Lr = None,
+    epochs: Epochs = None,
+    steps: Steps = None,
+    batch: BatchSize = None,
+    momentum: Momentum = None,
+    weight_decay: Decay = None,
+    engine: Engine = "local",
+    chunk: Chunk = None,
+    dtype: Dtype = "float32",
+    evaluate_every: Every = 10,
+    checkpoint_every: Save = 10,
+    diagnostics: Diagnose = True,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="where all is kept; what is finished there is not run again")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Compare methods on the same clients: who gains, who loses, at what cost."""
-    names = [m.strip() for m in methods.split(",")]
+    """Compare methods on the same clients."""
+    names, numbers = [m.strip() for m in methods.split(",")], _numbers(seeds, int, "seeds")
     for name in names:
         entry(name)
-    own: dict[str, dict[str, str]] = {}
-    for key, value in _assignments(set_).items():
-        name, _, field = key.partition(".")
-        need(name in NAMES and bool(field), f"compare's --set takes method.field=value, as in --set flame.lam=1.0; got {key!r}.")
-        own.setdefault(name, {})[field] = value
-    base = Recipe.of({
-        "data": data, "target": target, "client_key": client_key, "partition": partition, "clients": clients, "minimum": minimum,
-        "parts": _numbers(parts, float, "parts"), "model": model, "loss": loss, "rounds": rounds if rounds is not None else 50,
-        "cohort": cohort, "sampling": sampling, "aggregator": aggregator, "engine": engine, "chunk": chunk, "dtype": dtype,
-        "evaluate_every": evaluate_every, "checkpoint_every": checkpoint_every, "diagnostics": diagnostics,
-        "solver": _solver(kind=solver, lr=lr, epochs=epochs, steps=steps, batch=batch, momentum=momentum,
-                          weight_decay=weight_decay)}, "the command line")
-    numbers = _numbers(seeds, int, "seeds")
+    own = _own_settings(_assignments(set_), names)
+    base = Recipe.of(_values(ctx.params), "the command line")
+    _vacant(folder, "recipe.toml", "a single run; choose another --out")
     dataset = base.dataset()
-    if not (quiet or as_json):
+    talk = not (quiet or as_json)
+    if talk:
         out.print(describe(base.model_copy(update={"seed": numbers[0]}).split(dataset).about) + f" (seed {numbers[0]})")
-    table = None
-    with terminal.progress(err) as bar:
-        task = bar.add_task("", total=len(names) * len(numbers) * base.rounds, note="", visible=not quiet)
-        for table, name, seed, line in compare_all(base, names, numbers, dataset, folder, own):
-            if name:
-                note = f"chosen {line['chosen']['accuracy_mean']:.3f}" if line and line["chosen"] else None
-                bar.update(task, description=f"{name}, seed {seed}", **({"note": note} if note else {}))
-                bar.advance(task, 0 if bar.finished else 1)
-    assert table is not None
-    rows = table.rows()
+    cells = compare_all(base, names, numbers, dataset, folder, own)
+    table = _play_all(cells, len(names) * len(numbers), base.rounds, talk)
     if folder is not None:
         write_json(folder / "compare.json", table.summaries())
-        page.write(folder / "report.html", page.of_comparison(table, base))
+        page.write(folder / "report.html", page.of_comparison(table))
     if as_json:
         print(json.dumps(table.summaries(), indent=1))
-    elif not quiet:
-        out.print(terminal.comparison(rows))
-        out.print(terminal.explain(rows, len(numbers)))
-        if folder is not None:
-            out.print(f"everything is in {folder}, see report.html")
-    if all(r["chosen"] is None for r in rows):
-        raise SartorError("every method failed: " + rows[0]["errors"][0])
+    if talk:
+        out.print(terminal.comparison(table.rows(), out))
+        out.print(terminal.explain(table.rows(), len(numbers)))
+        _say_where(folder)
+    errors = [c.summary["error"] for c in table.cells if "error" in c.summary]
+    need(len(errors) < len(table.cells), f"every method failed, {names[0]}: {errors[0] if errors else ''}")
+
+
+def _own_settings(given: dict[str, str], names: list[str]) -> dict[str, dict[str, str]]:
+    """--set flame.lam=1.0 by method."""
+    own: dict[str, dict[str, str]] = {}
+    for key, value in given.items():
+        name, _, field = key.partition(".")
+        need(bool(field), f"compare's --set takes method.field=value, as in --set flame.lam=1.0; got {key!r}.")
+        if name not in names:
+            raise unknown("method in --set", name, names)
+        own.setdefault(name, {})[field] = value
+    return own
+
+
+def _play_all(cells: Iterator[Step], count: int, rounds: int, talk: bool) -> Comparison:
+    """Play all cells; progress is live on a terminal, else a line for each finished cell."""
+    with terminal.progress(err) as bar:
+        task = bar.add_task("", total=count * rounds, note="", visible=talk)
+        for table, method, seed, result in cells:
+            bar.update(task, description=f"{method}, seed {seed}", completed=len(table.cells) * rounds)
+            if result is not None:
+                bar.update(task, advance=result.run.round, note=terminal.note(result.history))
+            elif talk and not err.is_terminal:
+                out.print(f"{len(table.cells)}/{count} {terminal.done(table.cells[-1].summary)}", soft_wrap=True)
+    return table
 
 
 @app.command("list")
@@ -208,17 +321,17 @@ def list_(
     wide = max(len(r["name"]) for r in rows)
     for r in rows:
         paper = f"  [{r['paper']}]" if r.get("paper", "-") != "-" else ""
-        out.print(f"{r['name']:<{wide}}  {r['line']}{paper}", markup=False, soft_wrap=True)
+        out.print(f"{r['name']:<{wide}}  {r['line']}{paper}", soft_wrap=True)
 
 
 @app.command("doctor")
 def doctor_(as_json: Json = False) -> None:
-    """Say what is installed, which data sets are found where, and what to do about what is missing."""
+    """Say what is installed and which data are found where."""
     found = doctor.examine()
     if as_json:
         print(json.dumps(found, indent=1))
         return
-    out.print(doctor.words(found), markup=False, soft_wrap=True)
+    out.print(doctor.words(found), soft_wrap=True)
 
 
 @app.command()
@@ -228,25 +341,31 @@ def version() -> None:
 
 
 def main() -> None:
-    """Run the command line. A mistake in the request is one line on standard error and exit code 2; --debug shows more."""
+    """Run the command line. A mistake in the request is one line on standard error and exit code 2 (--debug: more)."""
     debug = "--debug" in sys.argv
-    arguments = [a for a in sys.argv[1:] if a != "--debug"]
+    arguments = [a for a in sys.argv[1:] if a != "--debug"] or ["--help"]
     try:
+        _check_command(arguments[0])
         code = app(args=arguments, standalone_mode=False, prog_name="sartor")
     except SartorError as e:
         code = _refuse(str(e), debug)
     except (KeyboardInterrupt, typer.Abort):
-        print("sartor: stopped. A run with --out goes on from its last checkpoint with --resume.", file=sys.stderr)
         code = 130
     except MemoryError as e:
         code = _refuse(f"out of memory ({e}): take fewer clients, a smaller model or a smaller --chunk.", debug)
-    except BrokenPipeError:
-        code = 0
     except Exception as e:
         if not hasattr(e, "format_message"):  # not one of Typer's own
             raise
-        code = _refuse(f"{e.format_message()} See sartor --help.", debug)
+        code = _refuse(f"{e.format_message()} See sartor {arguments[0]} --help.", debug)
+    if code == 130:  # Typer itself may have turned the interrupt into this code
+        print("sartor: stopped. A run with --out goes on from its last checkpoint with --resume.", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _check_command(name: str) -> None:
+    known = [c.name or getattr(c.callback, "__name__", "") for c in app.registered_commands]
+    if not name.startswith("-") and name not in known:
+        raise unknown("command", name, known)
 
 
 def _refuse(message: str, debug: bool) -> int:

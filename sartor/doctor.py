@@ -23,24 +23,35 @@ def examine() -> dict[str, Any]:
         found = data.find(name)
         sets[name] = None if found is None else [str(p) for p in found]
     return {
-        "sartor": __version__, "python": platform.python_version(), "system": platform.platform(),
+        "sartor": __version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
         "packages": {p: metadata.version(p) for p in PACKAGES},
-        "cores": os.cpu_count(), "threads": torch.get_num_threads(), "cuda": torch.cuda.is_available(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "cuda": torch.cuda.is_available(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "free_disk_gib": round(shutil.disk_usage(Path.cwd()).free / 2**30, 1),
-        "SARTOR_DATA": os.environ.get("SARTOR_DATA"), "datasets": sets,
+        "SARTOR_DATA": os.environ.get("SARTOR_DATA"),
+        "datasets": sets,
     }
 
 
 def words(found: dict[str, Any]) -> str:
     """The facts as lines to read."""
-    lines = [f"sartor {found['sartor']}, Python {found['python']}, {found['system']}",
-             f"{found['cores']} cores ({found['threads']} threads for torch), {found['memory_gib']} GiB of memory, "
-             f"{found['free_disk_gib']} GiB free here, {'a' if found['cuda'] else 'no'} CUDA device",
-             "packages: " + ", ".join(f"{k} {v}" for k, v in found["packages"].items()),
-             f"SARTOR_DATA: {found['SARTOR_DATA'] or 'not set (a folder with data sets; see sartor list datasets)'}", "data sets:"]
+    lines = [
+        f"sartor {found['sartor']}, Python {found['python']}, {found['system']}",
+        f"{found['cores']} cores ({found['threads']} threads for torch), {found['memory_gib']} GiB of memory, "
+        f"{found['free_disk_gib']} GiB free here, {'a' if found['cuda'] else 'no'} CUDA device",
+        "packages: " + ", ".join(f"{k} {v}" for k, v in found["packages"].items()),
+        f"SARTOR_DATA: {found['SARTOR_DATA'] or 'not set (a folder with data sets; see sartor list datasets)'}",
+        "data sets:",
+    ]
     for name, paths in found["datasets"].items():
-        where = "made or embedded, needs no file" if paths == [] else f"found: {Path(paths[0]).parent}" if paths else \
-            "not found: downloaded when first used if it can be, else `sartor run --data " + name + "` says what is wanted"
+        where = "made or embedded, needs no file"
+        if paths is None:
+            where = f"not found: downloaded when first used, or `sartor run --data {name}` says what is wanted"
+        elif paths:
+            where = f"found: {Path(paths[0]).parent}"
         lines.append(f"  {name:<14} {where}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""A recipe: every setting of a run, checked, as a TOML file and back. What the command line fills in and a run folder keeps."""
+"""A recipe: every setting of a run, checked, as TOML and back. The command line fills it in, a run folder keeps it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tomli_w
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from . import data, models
+from . import data, models, tasks
 from .data import Clients, Dataset
 from .errors import SartorError, need, unknown
 from .fit import prepare
 from .result import Result
 from .settings import aggregator, method_from, to_table
 from .storage import write_text
+
+# What may change when a run goes on.
+FREE = ("rounds", "evaluate_every", "checkpoint_every", "engine", "chunk", "diagnostics")
 
 
 class Recipe(BaseModel):
@@ -38,17 +42,17 @@ class Recipe(BaseModel):
     parts: list[float] = [0.72, 0.08, 0.20]  # train, validation, test
     model: str = "auto"  # mlp; linear for regression, svm for targets −1/+1
     loss: str | None = None  # none: what fits the data
-    rounds: int = 50
+    rounds: int = Field(50, ge=1)
     cohort: int | None = None  # none: everyone
     sampling: str = "uniform"
     aggregator: str = "mean"
-    seed: int = 0
+    seed: int = Field(0, ge=0, lt=2**63)
     engine: str = "local"
     chunk: int | None = None
     dtype: str = "float32"
     device: str = "cpu"
-    evaluate_every: int = 10
-    checkpoint_every: int = 10
+    evaluate_every: int = Field(10, ge=1)
+    checkpoint_every: int = Field(10, ge=1)
     diagnostics: bool = True
 
     def dataset(self) -> Dataset:
@@ -61,30 +65,64 @@ class Recipe(BaseModel):
         return dataset.split(self.partition, self.clients, self.seed, tuple(self.parts), self.minimum)
 
     def start(self, clients: Clients) -> Result:
-        """The run, ready to play."""
-        method = method_from(self.method, self._settings(), self.solver)
-        torch_types = {"float32": torch.float32, "float64": torch.float64}
-        if self.dtype not in torch_types:
-            raise unknown("dtype", self.dtype, torch_types)
-        name = self.model
-        if name == "auto":
-            name = "linear" if clients.classes is None else "svm" if clients.y.is_floating_point() else "mlp"
-        need(not (name == "svm" and not clients.y.is_floating_point()), f"svm needs targets -1/+1; {self.data} has classes. Use softmax.")
+        """The run, ready to play. All that can be refused is refused here."""
+        full = self.complete(clients)
+        types = {"float32": torch.float32, "float64": torch.float64}
+        if self.dtype not in types:
+            raise unknown("dtype", self.dtype, types)
+        need(
+            self.device == "cpu" or (self.device.startswith("cuda") and torch.cuda.is_available()),
+            f"device is cpu, or cuda where there is one; got {self.device!r}.",
+        )
+        exact = [k for k, v in full.settings.items() if isinstance(v, dict) and v["kind"] == "exact"]
+        need(
+            not exact or (full.model == "linear" and full.loss == "squared"),
+            f"the exact solver needs linear with squared loss; got {full.model} with {full.loss}. Use sgd or inexact.",
+        )
         outputs = 1 if clients.classes is None or clients.y.is_floating_point() else clients.classes
-        model = models.build(name, tuple(clients.x.shape[1:]), outputs)
-        about = {"method": self.method, "data": self.data, "partition": self.partition, "model": name, "seed": self.seed}
+        model = models.build(full.model, tuple(clients.x.shape[1:]), outputs)
+        about = {k: getattr(full, k) for k in ("method", "data", "partition", "model", "seed")}
         return prepare(
-            method, model, clients, seed=self.seed, loss=self.loss or models.LOSS.get(name), cohort=self.cohort,
-            sampling=self.sampling, engine=self.engine, chunk=self.chunk, dtype=torch_types[self.dtype], device=self.device,
-            settings=about)
+            method_from(self.method, self._settings(), self.solver),
+            model,
+            clients,
+            seed=self.seed,
+            loss=full.loss,
+            cohort=full.cohort,
+            sampling=self.sampling,
+            engine=self.engine,
+            chunk=self.chunk,
+            dtype=types[self.dtype],
+            device=self.device,
+            settings=about,
+        )
+
+    def complete(self, clients: Clients) -> Recipe:
+        """The same run with everything written out that was left to the method or to the data."""
+        loss = "squared" if clients.classes is None else "hinge" if clients.y.is_floating_point() else "cross-entropy"
+        model = {"squared": "linear", "hinge": "svm"}.get(loss, "mlp") if self.model == "auto" else self.model
+        given = self.loss or models.LOSS.get(model) or loss
+        if given not in tasks.LOSSES:
+            raise unknown("loss", given, tasks.LOSSES)
+        fits = given == loss or (given == "squared" and loss == "hinge")  # least squares on −1/+1 is a classifier too
+        what = {"squared": "numbers", "hinge": "-1/+1"}.get(loss, f"{clients.classes} classes")
+        need(
+            fits,
+            f"{model} with {given} loss does not fit {self.data}, whose targets are {what}; "
+            f"use {'softmax or mlp' if loss == 'cross-entropy' else 'linear' if loss == 'squared' else 'svm'}.",
+        )
+        cohort = len(clients) if self.cohort is None else self.cohort
+        known = {"model": model, "loss": given, "clients": len(clients), "cohort": cohort}
+        return self.resolved().model_copy(update=known)
 
     def _settings(self) -> dict[str, Any]:
         aggregator(self.aggregator)
         return self.settings if self.aggregator == "mean" else self.settings | {"aggregate": self.aggregator}
 
     def resolved(self) -> Recipe:
-        """The same run with every setting of its method written out."""
+        """The same run with every setting of its method written out; refuses what no data could mend."""
         method = method_from(self.method, self._settings(), self.solver)
+        data.parse(self.partition)
         return self.model_copy(update={"settings": to_table(method), "solver": {}, "aggregator": "mean"})
 
     def toml(self) -> str:
@@ -93,15 +131,17 @@ class Recipe(BaseModel):
         tables = {k: v for k, v in values.items() if isinstance(v, dict)}
         return tomli_w.dumps({k: v for k, v in values.items() if k not in tables} | tables)
 
-    def fingerprint(self) -> str:
-        """What a checkpoint must agree with to be continued: all settings but how long, and how often one looks."""
-        free = {"rounds", "evaluate_every", "checkpoint_every", "engine", "chunk", "diagnostics"}
-        kept = {k: v for k, v in self.resolved().model_dump().items() if k not in free}
-        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    def fingerprint(self, clients: Clients) -> str:
+        """What a checkpoint must agree with to be continued: the data, and all settings that are not free."""
+        kept = {k: v for k, v in self.complete(clients).model_dump().items() if k not in FREE}
+        found = hashlib.sha256(json.dumps(kept, sort_keys=True).encode())
+        for array in (clients.x.cpu().numpy(), clients.y.cpu().numpy(), clients.bounds):
+            found.update(np.ascontiguousarray(array).data)
+        return found.hexdigest()
 
     def save(self, folder: Path) -> None:
         """Write recipe.toml."""
-        write_text(folder / "recipe.toml", self.resolved().toml())
+        write_text(folder / "recipe.toml", self.toml())
 
     @classmethod
     def of(cls, values: dict[str, Any], where: str = "the recipe") -> Recipe:
@@ -113,7 +153,8 @@ class Recipe(BaseModel):
             return cls(**values)
         except ValidationError as e:
             first = e.errors()[0]
-            raise SartorError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}; got {first['input']!r}.") from e
+            place = ".".join(map(str, first["loc"]))
+            raise SartorError(f"{where}: {place}: {first['msg']}; got {first['input']!r}.") from e
 
     @classmethod
     def load(cls, path: Path) -> Recipe:

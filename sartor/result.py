@@ -45,10 +45,20 @@ class Result:
         """What summary.json holds."""
         s, run = self.settings, self.run
         return {
-            "method": s["method"], "data": s["data"], "partition": s["partition"], "model": s["model"], "clients": len(self.data),
-            "cohort": run.cohort, "rounds": run.round, "seed": s["seed"], "seconds": round(run.seconds, 3),
-            "bytes_up": run.bytes_up, "bytes_down": run.bytes_down, "parameters": self.task.size,
-            **summarise(run.scores), "warnings": self.history[-1]["warnings"],
+            "method": s["method"],
+            "data": s["data"],
+            "partition": s["partition"],
+            "model": s["model"],
+            "clients": len(self.data),
+            "cohort": run.cohort,
+            "rounds": run.round,
+            "seed": s["seed"],
+            "seconds": round(run.seconds, 3),
+            "bytes_up": run.bytes_up,
+            "bytes_down": run.bytes_down,
+            "parameters": self.task.size,
+            **summarise(run.scores),
+            "warnings": self.history[-1]["warnings"],
         }
 
     @cached_property
@@ -72,10 +82,11 @@ class Result:
         for row in self.clients:
             cells = [row.get(f"{m}_test_accuracy") for m in ("global", "personal", "chosen")]
             g, p, c = ("-" if v is None else f"{v:.3f}" for v in cells)
-            lines.append(f"{row['name'][:10]:>10} {row['train']:>7} {row['test']:>6} {g:>8} {p:>9} {c:>8}  {row['chosen']}")
+            samples = f"{row['train']:>7} {row['test']:>6}"
+            lines.append(f"{row['name'][:10]:>10} {samples} {g:>8} {p:>9} {c:>8}  {row['chosen']}")
         return "\n".join(lines)
 
-    # --- models -----------------------------------------------------------------------------------------------------------
+    # --- models -------------------------------------------------------------------------------------------------------
 
     @cached_property
     def _personal(self) -> State:
@@ -93,7 +104,7 @@ class Result:
         return self.task.module(self._personal["personal"][client], own)
 
     def shared(self) -> nn.Module:
-        """The global model, ready to predict. Batch normalisation keeps its first statistics: they belong to clients."""
+        """The global model, ready to predict. Batch normalisation has its first statistics: others are private."""
         theta = self.run.method.shared(self.run.server)
         if theta is None:
             raise SartorError(f"{self.settings['method']} has no global model; use personal(client).")
@@ -103,10 +114,10 @@ class Result:
         """Whichever of the two did better on the client's validation data."""
         return self.personal(client) if choose(self.run.scores)[client] else self.shared()
 
-    # --- files ------------------------------------------------------------------------------------------------------------
+    # --- files --------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> Path:
-        """Write summary.json, clients.json, history.jsonl, recipe.toml's settings as JSON, and models/."""
+        """Write clients.json, history.jsonl, models/, FedAMP's collaboration.json and, last, summary.json."""
         folder = Path(folder)
         write_json(folder / "clients.json", self.clients)
         write_history(folder, self.history)
@@ -115,8 +126,11 @@ class Result:
             save_tensors(folder / "models" / "global.safetensors", self._named(theta), {"names": []})
         if "personal" in self._personal:
             own = {k: v for k, v in self._personal.items() if k != "personal"}
-            save_tensors(folder / "models" / "personal.safetensors",
-                         self._named(self._personal["personal"]) | own, {"names": self.data.names})
+            save_tensors(
+                folder / "models" / "personal.safetensors",
+                self._named(self._personal["personal"]) | own,
+                {"names": self.data.names},
+            )
         if (xi := self.run.method.collaboration(self.run.server)) is not None:
             write_json(folder / "collaboration.json", {"names": self.data.names, "weights": xi.double().tolist()})
         write_json(folder / "summary.json", self.summary)  # last: its presence says that the run is complete

@@ -23,7 +23,7 @@ Line = dict[str, Any]  # one line of history.jsonl
 
 
 def draw_cohort(problem: Problem, size: int, sampling: str, round: int) -> Tensor:
-    """Who is asked in this round: `size` clients, all alike ("uniform") or by their number of samples ("size"); sorted."""
+    """Who is asked in this round, sorted: `size` clients, all alike ("uniform") or by number of samples ("size")."""
     m = problem.clients
     if size == m:
         return torch.arange(m)
@@ -79,23 +79,40 @@ class Run:
         _check_scores(self.scores, self.round)
         facts = _reduce(self.engine.map("diagnose", self.round, everyone, down)[1]) if diagnose else {}
         warnings = self.method.warnings(self.server, self.round, facts)
-        line: Line = {"round": self.round, "seconds": round(self.seconds, 3), "bytes_up": self.bytes_up,
-                      "bytes_down": self.bytes_down, **summarise(self.scores), "diagnostics": facts, "warnings": warnings}
+        line: Line = {
+            "round": self.round,
+            "seconds": round(self.seconds, 3),
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+            **summarise(self.scores),
+            "diagnostics": facts,
+            "warnings": warnings,
+        }
         self.history.append(line)
         return line
 
     def save(self, path: Path, settings: str) -> None:
         """A checkpoint: everything needed to go on, in one file, atomically."""
-        tensors = {f"server/{k}": v for k, v in self.server.items()} | {f"client/{k}": v for k, v in self.engine.save().items()}
-        about = {"settings": settings, "round": self.round, "seconds": self.seconds, "bytes_up": self.bytes_up,
-                 "bytes_down": self.bytes_down, "history": self.history}
+        tensors = {f"server/{k}": v for k, v in self.server.items()}
+        tensors |= {f"client/{k}": v for k, v in self.engine.save().items()}
+        about = {
+            "settings": settings,
+            "round": self.round,
+            "seconds": self.seconds,
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+            "history": self.history,
+        }
         save_tensors(path, tensors, about)
 
     def restore(self, path: Path, settings: str) -> None:
         """Go on from a checkpoint of a run with the same settings."""
         tensors, about = load_tensors(path, self.problem.start.device)
         if about.get("settings") != settings:
-            raise SartorError(f"{path} belongs to a run with other settings; resume with that run's own recipe.toml.")
+            raise SartorError(
+                f"{path} belongs to a run with other settings or other data; "
+                "choose another folder, or go back to those."
+            )
         self.server = {k.removeprefix("server/"): v for k, v in tensors.items() if k.startswith("server/")}
         self.engine.restore({k.removeprefix("client/"): v for k, v in tensors.items() if k.startswith("client/")})
         self.round, self.seconds, self.history = about["round"], about["seconds"], about["history"]
@@ -103,8 +120,14 @@ class Run:
 
 
 def play(
-    run: Run, rounds: int, *, evaluate_every: int = 1, diagnose: bool = False,
-    checkpoint: Path | None = None, checkpoint_every: int = 10, settings: str = "",
+    run: Run,
+    rounds: int,
+    *,
+    evaluate_every: int = 1,
+    diagnose: bool = False,
+    checkpoint: Path | None = None,
+    checkpoint_every: int = 10,
+    settings: str = "",
 ) -> Iterator[Line | None]:
     """Play up to `rounds` rounds; yields after each one: its history line where it was evaluated, else None."""
     need(rounds >= 1, f"a run needs at least 1 round; got {rounds}.")
@@ -118,8 +141,8 @@ def play(
         if checkpoint is not None and (last or run.round % checkpoint_every == 0):
             run.save(checkpoint, settings)
         yield line
-    if not run.scores:  # resumed after the last round
-        run.history.pop()
+    if not run.scores:  # resumed after the last round: score again, in place of the line that said so
+        run.history = [line for line in run.history if line["round"] < run.round]
         run.look(diagnose)
 
 
@@ -140,6 +163,14 @@ def _reduce(found: State) -> dict[str, float]:
 
 
 def _check_scores(scores: Scores, round: int) -> None:
+    """Refuse scores from which no mean and variance can be computed. NaN accuracy and loss together say: no samples."""
     for name, value in scores.items():
-        if np.isinf(value).any() or (name.endswith("loss") and (np.isnan(value) != np.isnan(scores[name[:-4] + "accuracy"])).any()):
-            raise Diverged(f"diverged by round {round}: the {name.replace('/', ' ')} of a client is not a number; lower lr or lam.")
+        bad = np.abs(value) > 1e100
+        if name.endswith("/loss"):
+            bad |= np.isnan(value) != np.isnan(scores[name.removesuffix("loss") + "accuracy"])
+        if bad.any():
+            client = int(np.flatnonzero(bad)[0])
+            raise Diverged(
+                f"diverged by round {round}: the {name.replace('/', ' ')} of client {client} is not "
+                "a finite number. The likely cause is a step size too large: lower lr or lam."
+            )

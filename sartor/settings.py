@@ -1,4 +1,4 @@
-"""Settings of methods and solvers as plain tables, and back: a dataclass's fields are its configuration, there is no second list."""
+"""Settings of methods and solvers as plain tables, and back: a dataclass's fields are the only list of them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from pydantic import TypeAdapter, ValidationError
 
 from . import aggregators, methods, solvers
 from .core import Method
-from .errors import SartorError, unknown
+from .errors import SartorError, need, unknown
 
 _SOLVER_FIELDS = ("solver", "global_solver", "finetune")
-_OF_EVERY_SOLVER = ("lr", "batch", "momentum", "weight_decay")  # a method's second solver takes these from the run's flags
+_OF_EVERY_SOLVER = ("lr", "batch", "momentum", "weight_decay")  # what a method's second solver takes from the run's
 
 
 def to_table(method: Method) -> dict[str, Any]:
-    """Every setting of a method, resolved: numbers, words, and a table for each solver. None is left out (TOML has none)."""
-    return {f.name: plain for f in fields(method)  # type: ignore[arg-type]
-            if (plain := _plain(getattr(method, f.name))) is not None}
+    """Every setting of a method: numbers, words, and a table for each solver. None is left out (TOML has none)."""
+    return {
+        f.name: plain
+        for f in fields(method)  # type: ignore[arg-type]
+        if (plain := _plain(getattr(method, f.name))) is not None
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -32,9 +35,9 @@ def _plain(value: Any) -> Any:
 
 
 def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any] | None = None) -> Method:
-    """The named method. `settings` are its fields (dotted for a solver's: "finetune.epochs"); `solver` is the run's own solver.
+    """The named method. `settings` are its fields, dotted for a solver's: "finetune.epochs".
 
-    The run's solver replaces fields of the method's default one, or the whole of it where it names another kind.
+    `solver` is the run's own: it replaces fields of the method's default one, or all of it where it names another kind.
     """
     made = methods.entry(name)
     known = [f.name for f in fields(made.make)]  # type: ignore[arg-type]
@@ -44,16 +47,18 @@ def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any
     for key in [*given, *inner]:
         if key not in known:
             raise unknown(f"setting of {name}", key, known)
+    for key in inner:
+        need(key in _SOLVER_FIELDS, f"{name}'s {key} is one value; got {', '.join(f'{key}.{k}' for k in inner[key])}.")
     values: dict[str, Any] = dict(made.preset)
     for key, value in given.items():
         if key == "aggregate":
             values[key] = aggregator(value)
         elif key in _SOLVER_FIELDS:
-            raise SartorError(f"{name}: a solver's settings are written {key}.lr=..., {key}.epochs=...; got {key}={value!r}.")
+            raise SartorError(f"{name}: a solver's settings are {key}.lr=..., {key}.epochs=...; got {key}={value!r}.")
         else:
             values[key] = convert(f"{name}'s {key}", value, hints[key])
     for key in [k for k in _SOLVER_FIELDS if k in known]:
-        wanted = dict(solver or {}) if key == "solver" else {k: v for k, v in (solver or {}).items() if k in _OF_EVERY_SOLVER}
+        wanted = {k: v for k, v in (solver or {}).items() if key == "solver" or k in _OF_EVERY_SOLVER}
         wanted |= inner.get(key, {})
         default = defaults.get(key)
         if default is None and key not in inner:
@@ -89,7 +94,7 @@ def _solver(default: Any, wanted: Mapping[str, Any]) -> Any:
     values = {k: convert(f"{made.__name__}'s {k}", v, hints[k]) for k, v in wanted.items()}
     if "epochs" in values and "steps" not in values and "steps" in known:
         values["steps"] = None  # who asks for epochs does not want the default's steps
-        values |= {"reuse": False} if "reuse" in known else {}
+        values |= {"reuse": False} if "reuse" in known and "reuse" not in values else {}
     return replace(default, **values) if isinstance(default, made) else made(**values)
 
 
@@ -108,5 +113,6 @@ def convert(what: str, value: Any, hint: Any) -> Any:
         return TypeAdapter(hint).validate_python(value)
     except ValidationError as e:
         wanted = {"float": "a number", "int": "a whole number", "bool": "true or false"}.get(
-            getattr(hint, "__name__", ""), str(hint).replace("<class '", "").replace("'>", ""))
+            getattr(hint, "__name__", ""), str(hint).replace("<class '", "").replace("'>", "")
+        )
         raise SartorError(f"{what} must be {wanted}; got {value!r}.") from e

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,33 +20,29 @@ from .errors import SartorError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place when the block ends well; on failure `path` stays as it was."""
-    temporary = None
+    """A temporary file beside `path` that takes its place when the block ends well; else `path` stays as it was."""
+    temporary = path.with_name(f".{path.name}.part")  # always the same: what a killed run leaves is overwritten
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        os.close(handle)
-        temporary = Path(name)
         yield temporary
         with open(temporary, "rb") as f:
             os.fsync(f.fileno())
         os.replace(temporary, path)
-        temporary = None
     except (OSError, SafetensorError) as e:
         reason = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
-        raise SartorError(f"cannot write {path}: {reason}. What was saved there before is unharmed; "
-                          "free some space or choose another folder with --out.") from e
+        raise SartorError(
+            f"cannot write {path}: {reason}. What was saved there before is unharmed; "
+            "free some space or choose another folder with --out."
+        ) from e
     finally:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-        temporary.chmod(0o644)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -68,14 +63,29 @@ def save_tensors(path: Path, tensors: State, about: Mapping[str, Any]) -> None:
     whole = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
     with replacing(path) as temporary:
         save_file(whole, temporary, metadata={"sartor": json.dumps(about, allow_nan=False)})
-        temporary.chmod(0o644)
 
 
 def load_tensors(path: Path, device: str | torch.device = "cpu") -> tuple[State, dict[str, Any]]:
     """What `save_tensors` wrote."""
+    with _opened(path, device) as f:
+        return {k: f.get_tensor(k) for k in f.keys()}, _note(f)  # noqa: SIM118 (not a dict)
+
+
+def read_note(path: Path) -> dict[str, Any]:
+    """The JSON note alone, without the tensors."""
+    with _opened(path) as f:
+        return _note(f)
+
+
+@contextmanager
+def _opened(path: Path, device: str | torch.device = "cpu") -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt", device=str(device)) as f:
-            about = json.loads((f.metadata() or {}).get("sartor", "{}"))
-            return {k: f.get_tensor(k) for k in f.keys()}, about  # noqa: SIM118 (not a dict)
+            yield f
     except (OSError, SafetensorError, ValueError) as e:
         raise SartorError(f"cannot read {path}: {e}. It is missing, truncated or not a file that Sartor wrote.") from e
+
+
+def _note(file: Any) -> dict[str, Any]:
+    found = json.loads((file.metadata() or {}).get("sartor", "{}"))
+    return found if isinstance(found, dict) else {}

@@ -213,7 +213,7 @@ def test_the_inner_loop_warning_tells_a_diverging_step_from_a_converging_one() -
     L, lam = max(np.linalg.eigvalsh(A)[-1] for A in q.A), 1.0
     tie = Quadratic(lam, random(q.m, q.d))
     for factor, converges in ((0.95, True), (1.05, False)):
-        solver = st.SGD(lr=factor * 2 / (lam + L), steps=2000, batch=1000)
+        solver = st.SGD(lr=factor * 2 / (lam + L), steps=200, batch=1000)
         theta = solver.minimise(s, torch.zeros(q.m, q.d, dtype=DOUBLE), tie)
         assert (float(theta.abs().max()) < 100) == converges
         facts = {f"{k}_max": float(v.max()) for k, v in prox_facts(s, theta, tie, solver).items()}

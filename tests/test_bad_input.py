@@ -1,0 +1,199 @@
+"""Bad input: one clear line on standard error, exit code 2, no traceback, and nothing saved is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commandline import OWN, QUICK, files, good, hospitals, refused, sartor
+
+RUN = ("run", *QUICK)
+
+# arguments, what the line must say
+REQUESTS: list[tuple[tuple[object, ...], tuple[str, ...]]] = [
+    (("rum",), ("command", "run")),
+    (("run", "--metod", "flame"), ("--metod", "--method")),
+    (("run", "--rounds", "many"), ("--rounds", "integer")),
+    ((*RUN, "--method", "flam"), ("method", "flame")),
+    ((*RUN, "--method", "xyz"), ("method", "known: ditto")),
+    ((*RUN, "--data", "digit"), ("dataset", "digits")),
+    ((*RUN, "--data", "nowhere.csv"), ("nowhere.csv",)),
+    ((*RUN, "--partition", "hybird"), ("partition", "hybrid")),
+    ((*RUN, "--partition", "labels(q=2)"), ("labels", "q")),
+    ((*RUN, "--model", "mpl"), ("model", "mlp")),
+    ((*RUN, "--model", "mlp(a)"), ("hidden sizes",)),
+    ((*RUN, "--model", "cnn"), ("cnn needs images",)),
+    ((*RUN, "--model", "linear"), ("10 classes", "softmax")),
+    ((*RUN, "--model", "svm"), ("10 classes", "softmax")),
+    ((*RUN, "--loss", "hinge"), ("hinge", "10 classes")),
+    ((*RUN, "--loss", "squard"), ("loss", "squared")),
+    ((*RUN, "--solver", "adm"), ("solver", "adam")),
+    ((*RUN, "--solver", "exact"), ("exact solver needs",)),
+    ((*RUN, "--solver", "adam", "--momentum", "0.9"), ("Adam", "momentum")),
+    ((*RUN, "--aggregator", "median"), ("aggregator", "mean")),
+    ((*RUN, "--sampling", "luck"), ("sampling", "uniform")),
+    ((*RUN, "--engine", "warp"), ("engine", "local")),
+    ((*RUN, "--dtype", "float23"), ("dtype", "float32")),
+    ((*RUN, "--set", "lamb=1"), ("setting of flame", "lam")),
+    ((*RUN, "--set", "lam"), ("field=value",)),
+    ((*RUN, "--set", "lam.x=1"), ("lam", "one value")),
+    ((*RUN, "--set", "solver=adam"), ("solver.lr",)),
+    ((*RUN, "--set", "solver.rate=1"), ("SGD", "rate")),
+    ((*RUN, "--set", "lam=0"), ("FLAME needs lam > 0; got 0.0",)),
+    ((*RUN, "--set", "lam=-2"), ("FLAME needs lam > 0; got -2.0",)),
+    ((*RUN, "--set", "lam=nan"), ("FLAME needs lam > 0; got nan",)),
+    ((*RUN, "--set", "lam=inf"), ("FLAME needs lam > 0; got inf",)),
+    ((*RUN, "--set", "lam=much"), ("lam must be a number; got 'much'",)),
+    ((*RUN, "--set", "rho=-1"), ("FLAME needs rho > 0; got -1.0",)),
+    ((*RUN, "--set", "anchor=top"), ("anchor", "local", "top")),
+    ((*RUN, "--method", "ditto", "--set", "joint=perhaps"), ("true or false", "perhaps")),
+    ((*RUN, "--method", "pfedme", "--set", "R=1.5"), ("whole number", "1.5")),
+    ((*RUN, "--method", "lp-proj-1", "--set", "p=0.5"), ("p >= 1", "0.5")),
+    ((*RUN, "--method", "lp-proj-2", "--set", "d_sub=100000"), ("d_sub", "650")),
+    ((*RUN, "--method", "flame-lp-proj", "--set", "d_sub=100000"), ("d_sub", "650")),
+    ((*RUN, "--method", "local", "--set", "lam=1"), ("setting of local",)),
+    ((*RUN, "--lr", "0"), ("lr > 0",)),
+    ((*RUN, "--batch", "0"), ("batch >= 1",)),
+    ((*RUN, "--epochs", "0"), ("epochs >= 1",)),
+    ((*RUN, "--rounds", "0"), ("rounds", "got 0")),
+    ((*RUN, "--evaluate-every", "0"), ("evaluate_every",)),
+    ((*RUN, "--cohort", "11"), ("cohort", "got 11")),
+    ((*RUN, "--cohort", "0"), ("cohort", "got 0")),
+    ((*RUN, "--clients", "0"), ("clients", "0")),
+    ((*RUN, "--chunk", "0"), ("chunk", "0")),
+    ((*RUN, "--seed", "-1"), ("seed", "-1")),
+    ((*RUN, "--seed", "99999999999999999999"), ("seed",)),
+    ((*RUN, "--partition", "labels=11"), ("11", "10")),
+    ((*RUN, "--clients", "400"), ("400", "1797")),
+    ((*RUN, "--partition", "natural"), ("key",)),
+    ((*RUN, "--parts", "0.5,0.5"), ("parts", "three")),
+    ((*RUN, "--parts", "0.5,0.5,0.5"), ("parts", "sum to 1")),
+    ((*RUN, "--parts", "most,some,few"), ("parts", "numbers")),
+    (("compare", *QUICK, "--methods", "flame,dito"), ("method", "ditto")),
+    (("compare", *QUICK, "--methods", "flame,flame"), ("twice",)),
+    (("compare", *QUICK, "--methods", "flame", "--seeds", "0,0"), ("twice",)),
+    (("compare", *QUICK, "--methods", "flame", "--seeds", "a"), ("seeds", "numbers")),
+    (("compare", *QUICK, "--methods", "flame", "--set", "lam=1"), ("flame.lam=1.0",)),
+    (("compare", *QUICK, "--methods", "flame", "--set", "ditto.lam=1"), ("ditto", "flame")),
+    (("compare", *QUICK, "--methods", "flame", "--set", "flame.lam=0"), ("lam > 0",)),
+    (("compare", *QUICK, "--methods", "flame,lp-proj-1", "--set", "lp-proj-1.d_sub=9999"), ("d_sub",)),
+    (("compare", *QUICK, "--methods", "flame", "--cohort", "11"), ("cohort", "got 11")),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), REQUESTS, ids=[" ".join(map(str, a)) for a, _ in REQUESTS])
+def test_requests(arguments: tuple[object, ...], words: tuple[str, ...], tmp_path: Path) -> None:
+    line = refused(*arguments, *(["--out", tmp_path / "a"] if arguments[0] in ("run", "compare") else []))
+    assert all(word in line for word in words), line
+    assert not (tmp_path / "a").exists()  # refused before any work
+
+
+def _own(path: Path, *more: object) -> str:
+    return refused(*RUN, "--data", path, *OWN, *more)
+
+
+def test_a_missing_client_key_offers_the_nearest(tmp_path: Path) -> None:
+    table = hospitals(tmp_path / "visits.csv")
+    assert "hospital" in refused(*RUN, "--data", table, "--target", "outcome", "--client-key", "hospitl")
+    assert "outcome" in refused(*RUN, "--data", table, "--target", "outcom", "--client-key", "hospital")
+    assert "target" in refused(*RUN, "--data", table, "--client-key", "hospital")
+
+
+@pytest.mark.parametrize("hole", ["", "nan", "inf"])
+def test_holes_in_a_csv(hole: str, tmp_path: Path) -> None:
+    table = hospitals(tmp_path / "visits.csv")
+    lines = table.read_text().splitlines()
+    lines[3] = ",".join([hole, *lines[3].split(",")[1:]])
+    table.write_text("\n".join(lines) + "\n")
+    line = _own(table)
+    assert "visits.csv" in line and ("missing" in line or "NaN" in line)
+
+
+def test_nan_in_an_npz(tmp_path: Path) -> None:
+    x = np.ones((60, 3))
+    x[5, 1] = np.nan
+    np.savez(tmp_path / "own.npz", x=x, y=np.arange(60) % 2)
+    assert "NaN" in refused(*RUN, "--data", tmp_path / "own.npz")
+
+
+def test_an_npz_with_pickled_objects(tmp_path: Path) -> None:
+    np.savez(tmp_path / "own.npz", x=np.ones((60, 3)), y=np.array([{}] * 60, dtype=object))
+    assert "pickle" in refused(*RUN, "--data", tmp_path / "own.npz")
+
+
+def test_an_npz_without_y(tmp_path: Path) -> None:
+    np.savez(tmp_path / "own.npz", x=np.ones((60, 3)))
+    assert "own.npz" in refused(*RUN, "--data", tmp_path / "own.npz")
+
+
+def test_truncated_files(tmp_path: Path) -> None:
+    np.savez(tmp_path / "own.npz", x=np.ones((60, 3)), y=np.arange(60) % 2)
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.csv.read_csv(hospitals(tmp_path / "visits.csv")), tmp_path / "visits.parquet")
+    for name in ("own.npz", "visits.parquet"):
+        path = tmp_path / name
+        path.write_bytes(path.read_bytes()[:-40])
+        line = refused(*RUN, "--data", path, "--target", "outcome" if "parquet" in name else "y")
+        assert name in line and "truncated" in line
+
+
+def test_too_few_samples_for_the_minimum(tmp_path: Path) -> None:
+    table = hospitals(tmp_path / "visits.csv", each=4)
+    assert "minimum" in _own(table) or "samples" in _own(table)
+
+
+RECIPES = [
+    ("lambda = 1\n", ("lambda", "recipe.toml")),
+    ("round = 5\n", ("round", "rounds")),
+    ('rounds = "ten"\n', ("rounds", "ten")),
+    ("rounds = 2.5\n", ("rounds", "2.5")),
+    ("method = 3\n", ("method", "3")),
+    ('method = "flam"\n', ("method", "flame")),
+    ('device = "moon"\n', ("device", "moon")),
+    ('parts = [0.5, "x", 0.2]\n', ("parts", "x")),
+    ('[settings]\nlam = "big"\n', ("lam", "big")),
+    ('[settings]\naggregate = "median"\n', ("aggregator", "median")),
+    ('[settings.solver]\nkind = "sgdd"\n', ("solver", "sgd")),
+    ("rounds = \n", ("TOML", "recipe.toml")),
+    ("rounds = 5\nrounds = 6\n", ("TOML", "recipe.toml")),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), RECIPES, ids=[t.replace("\n", " ") for t, _ in RECIPES])
+def test_recipes(text: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text(text)
+    line = refused("run", "--resume", tmp_path)
+    assert all(word in line for word in words), line
+    assert files(tmp_path) == {"recipe.toml": text.encode()}
+
+
+def test_a_recipe_that_is_not_text(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_bytes(b"\xff\xfe\x00")
+    assert "TOML" in refused("run", "--resume", tmp_path)
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    answer = sartor("run", "--method", "flam", "--debug")
+    assert answer.code == 2 and "Traceback" in answer.err and answer.err.splitlines()[-1].startswith("sartor: ")
+
+
+def test_a_refused_request_leaves_earlier_results(tmp_path: Path) -> None:
+    good(*RUN, "--out", tmp_path, "--quiet")
+    before = files(tmp_path)
+    for arguments in (
+        ("--resume", tmp_path, "--set", "lam=-1"),
+        ("--resume", tmp_path, "--cohort", 99),
+        ("--out", tmp_path, "--method", "flam"),
+        ("--resume", tmp_path, "--rounds", 1),
+    ):
+        refused(*RUN[:1], *arguments)
+    assert files(tmp_path) == before
+
+
+def test_a_client_called_like_markup_is_printed_as_it_is(tmp_path: Path) -> None:
+    table = hospitals(tmp_path / "visits.csv", names=("[red]", "[/b]", ":smile:"))
+    text = good(*RUN, "--data", table, *OWN).out
+    assert all(name in text for name in ("[red]", "[/b]", ":smile:"))
