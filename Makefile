@@ -15,8 +15,9 @@ demo: setup
 	rm -rf runs/demo
 	$(BIN)/sartor compare --out runs/demo
 
+# One thread for each of the two test processes: they share two cores.
 test: setup
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 check: setup
 	$(BIN)/ruff check sartor tests

@@ -67,6 +67,7 @@ Momentum = Annotated[float | None, typer.Option(help="the local solver's momentu
 Decay = Annotated[float | None, typer.Option("--weight-decay", help="the local solver's weight decay")]
 Engine = Annotated[str, typer.Option(help="local (vectorised) or serial (one client at a time, to find errors)")]
 Chunk = Annotated[int | None, typer.Option(help="clients computed together [what fits the cache]")]
+Workers = Annotated[int | None, typer.Option(help="chunks computed side by side [2, or the cores there are]")]
 Dtype = Annotated[str, typer.Option(help="float32 or float64")]
 Every = Annotated[int, typer.Option("--evaluate-every", help="rounds between evaluations")]
 Save = Annotated[int, typer.Option("--checkpoint-every", help="rounds between checkpoints")]
@@ -152,6 +153,7 @@ def run(
     weight_decay: Decay = None,
     engine: Engine = "local",
     chunk: Chunk = None,
+    workers: Workers = None,
     dtype: Dtype = "float32",
     evaluate_every: Every = 10,
     checkpoint_every: Save = 10,
@@ -248,6 +250,7 @@ def compare(
     weight_decay: Decay = None,
     engine: Engine = "local",
     chunk: Chunk = None,
+    workers: Workers = None,
     dtype: Dtype = "float32",
     evaluate_every: Every = 10,
     checkpoint_every: Save = 10,

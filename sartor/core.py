@@ -89,8 +89,8 @@ class Task(Protocol):
     random: bool  # draws from Batch.key
     has_statistics: bool  # needs `statistics` of a client's own data to predict (batch normalisation)
 
-    def init(self, seed: int) -> Tensor:
-        """The first model [d]."""
+    def init(self, seed: int | None) -> Tensor:
+        """The first model [d], drawn from `seed`; None: as the user gave it."""
         ...
 
     def loss(self, theta: Tensor, batch: Batch, train: bool = True) -> Tensor:

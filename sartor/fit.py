@@ -32,6 +32,8 @@ def prepare(
     sampling: str = "uniform",
     engine: str = "local",
     chunk: int | None = None,
+    workers: int | None = None,
+    pretrained: bool = False,
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
     settings: dict[str, Any] | None = None,
@@ -39,15 +41,16 @@ def prepare(
     """Everything a run needs, before its first round. All that can be refused is refused here."""
     one_of("a run", "engine", engine, ENGINES)
     need(chunk is None or chunk >= 1, f"a chunk holds at least 1 client; got {chunk}.")
+    need(workers is None or workers >= 1, f"a run needs at least 1 worker; got {workers}.")
     if loss is None:
         loss = "squared" if clients.classes is None else "hinge" if clients.y.is_floating_point() else "cross-entropy"
     clients = clients.to(device, dtype)
     task = ModelTask(copy.deepcopy(model).to(device, dtype), loss)  # the user's model stays as it is
     _check_fit(task, clients)
-    problem = problem_of(task, clients, seed)
+    problem = problem_of(task, clients, seed, pretrained)
     server, start = method.init(problem)
     made: Engine = (
-        LocalEngine(method, task, clients, start, seed, chunk)
+        LocalEngine(method, task, clients, start, seed, chunk, workers)
         if engine == "local"
         else SerialEngine(method, task, clients, start, seed)
     )
@@ -73,11 +76,10 @@ def fit(
     diagnose: bool = True,
     **options: Any,
 ) -> Result:
-    """Run `method` for `rounds` rounds on `clients`, every client starting from `model`'s layers drawn anew from
-    `seed`.
+    """Run `method` for `rounds` rounds on `clients`; every client starts from the same weights.
 
-    Options: seed, loss ("cross-entropy", "squared", "hinge" or a callable), cohort, sampling, engine, chunk, dtype,
-    device.
+    Options: seed; loss ("cross-entropy", "squared", "hinge" or a callable); pretrained (start from `model`'s own
+    weights, else its layers are drawn anew from the seed); cohort, sampling; engine, chunk, workers; dtype, device.
     """
     result = prepare(method, model, clients, **options)
     for _ in play(result.run, rounds, evaluate_every=evaluate_every, diagnose=diagnose):

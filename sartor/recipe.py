@@ -21,8 +21,9 @@ from .result import Result
 from .settings import aggregator, method_from, to_table
 from .storage import write_text
 
+TYPES = {"float32": torch.float32, "float64": torch.float64}
 # What may change when a run goes on.
-FREE = ("rounds", "evaluate_every", "checkpoint_every", "engine", "chunk", "diagnostics")
+FREE = ("rounds", "evaluate_every", "checkpoint_every", "engine", "chunk", "workers", "diagnostics")
 
 
 class Recipe(BaseModel):
@@ -49,6 +50,7 @@ class Recipe(BaseModel):
     seed: int = Field(0, ge=0, lt=2**63)
     engine: str = "local"
     chunk: int | None = None
+    workers: int | None = None
     dtype: str = "float32"
     device: str = "cpu"
     evaluate_every: int = Field(10, ge=1)
@@ -62,14 +64,20 @@ class Recipe(BaseModel):
 
     def split(self, dataset: Dataset) -> Clients:
         """The clients."""
-        return dataset.split(self.partition, self.clients, self.seed, tuple(self.parts), self.minimum)
+        return dataset.split(
+            self.partition,
+            self.clients,
+            self.seed,
+            tuple(self.parts),
+            self.minimum,
+            TYPES.get(self.dtype, torch.float32),
+        )
 
     def start(self, clients: Clients) -> Result:
         """The run, ready to play. All that can be refused is refused here."""
         full = self.complete(clients)
-        types = {"float32": torch.float32, "float64": torch.float64}
-        if self.dtype not in types:
-            raise unknown("dtype", self.dtype, types)
+        if self.dtype not in TYPES:
+            raise unknown("dtype", self.dtype, TYPES)
         need(
             self.device == "cpu" or (self.device.startswith("cuda") and torch.cuda.is_available()),
             f"device is cpu, or cuda where there is one; got {self.device!r}.",
@@ -92,7 +100,8 @@ class Recipe(BaseModel):
             sampling=self.sampling,
             engine=self.engine,
             chunk=self.chunk,
-            dtype=types[self.dtype],
+            workers=self.workers,
+            dtype=TYPES[self.dtype],
             device=self.device,
             settings=about,
         )

@@ -81,21 +81,22 @@ class ModelTask:
 
     # --- flat vectors -------------------------------------------------------------------------------------------------
 
-    def init(self, seed: int) -> Tensor:
-        """The model's own first weights, drawn again from `seed` where its layers know how (reset_parameters)."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = copy.deepcopy(self.training)
-            for module in model.modules():
-                if callable(reset := getattr(module, "reset_parameters", None)):
-                    reset()
+    def init(self, seed: int | None) -> Tensor:
+        """The model's weights, drawn again from `seed` where its layers know how (reset_parameters); None: as given."""
+        model = copy.deepcopy(self.training)
+        if seed is not None:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                for module in model.modules():
+                    if callable(reset := getattr(module, "reset_parameters", None)):
+                        reset()
         return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
 
     def unflatten(self, theta: Tensor) -> list[Tensor]:
         """θ [a, d] (or [d]) as the model's parameters, each [a, ...]: views, not copies."""
         lead = theta.shape[:-1]
         parts = torch.split(theta, self.counts, dim=-1)
-        return [p.view(*lead, *s) for p, s in zip(parts, self.shapes, strict=True)]
+        return [p.view(lead + s) for p, s in zip(parts, self.shapes, strict=True)]
 
     def module(self, theta: Tensor, statistics: State | None = None) -> nn.Module:
         """A plain copy of the user's model that holds θ [d]; batch normalisation gets the client's statistics."""

@@ -162,7 +162,7 @@ def test_the_serial_engine_names_client_round_and_stage() -> None:
     ids = torch.arange(7)
     with pytest.raises(RuntimeError, match="too large for me") as e:
         engine.map("train", 12, ids, method.downlink(server, ids, 12))
-    assert e.value.__notes__ == ["client hospital 4, round 12, stage train"]
+    assert e.value.__notes__ == ["client hospital 4, round 13, stage train"]
 
 
 def test_divergence_names_round_client_and_cause_and_changes_no_state() -> None:
@@ -171,7 +171,7 @@ def test_divergence_names_round_client_and_cause_and_changes_no_state() -> None:
     x[clients.rows(5, "train")] *= 1e200
     clients = st.Clients(x.double(), clients.y, clients.bounds, clients.names, 3)
     result = None
-    with pytest.raises(st.Diverged, match=r"round 0: theta of client 5 holds NaN or Inf.*lower lr"):
+    with pytest.raises(st.Diverged, match=r"round 1: theta of client 5 holds NaN or Inf.*lower lr"):
         result = st.fit(st.FLAME(solver=st.SGD(lr=0.1)), layers(5, 3), clients, 2, dtype=DOUBLE)
     assert result is None
 

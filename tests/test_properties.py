@@ -51,6 +51,7 @@ def start(
     method: Method,
     engine: str = "local",
     chunk: int | None = None,
+    workers: int | None = None,
     cohort: int = 4,
     dtype: torch.dtype = torch.float64,
     seed: int = 3,
@@ -61,7 +62,7 @@ def start(
     problem = problem_of(task, clients, seed)
     server, first = method.init(problem)
     made = (
-        LocalEngine(method, task, clients, first, seed, chunk)
+        LocalEngine(method, task, clients, first, seed, chunk, workers)
         if engine == "local"
         else SerialEngine(method, task, clients, first, seed)
     )
@@ -150,8 +151,16 @@ def test_clients_that_sat_out_do_not_change(name: str) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_engine_and_chunk_size_change_nothing(name: str) -> None:
     reference = finish(start(make(name)))
-    for other in (start(make(name), chunk=1), start(make(name), chunk=3), start(make(name), "serial")):
+    for other in (start(make(name), chunk=1), start(make(name), "serial")):
         close(reference, finish(other), 1e-9)
+    close(reference, finish(start(make(name), chunk=3, workers=3)), 1e-9)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_number_of_workers_changes_no_bit(name: str) -> None:
+    one, two = (finish(start(make(name), chunk=2, workers=w)) for w in (1, 2))
+    same(one.server, two.server)
+    same(one.engine.save(), two.engine.save())
 
 
 @pytest.mark.parametrize("name", METHODS)

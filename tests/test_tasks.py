@@ -102,6 +102,17 @@ def test_flat_vector_and_module_are_the_same_model() -> None:
     assert torch.equal(task.init(5), theta) and not torch.equal(task.init(6), theta)
 
 
+def test_a_pretrained_model_is_the_start_where_asked() -> None:
+    model = layers(5, 3)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.fill_(0.25)
+    given = st.fit(st.LocalOnly(solver=st.SGD(lr=1e-12)), model, ragged(), 1, pretrained=True, diagnose=False)
+    torch.testing.assert_close(given.run.problem.start, torch.full((18,), 0.25))
+    fresh = st.fit(st.LocalOnly(solver=st.SGD(lr=1e-12)), model, ragged(), 1, diagnose=False)
+    assert not torch.allclose(fresh.run.problem.start, given.run.problem.start)
+
+
 def test_one_model_for_all_clients_predicts_the_same_as_a_stack_of_copies() -> None:
     task = ModelTask(layers(4, 6, 3).to(DOUBLE))
     theta, x = task.init(0), torch.randn(3, 5, 4, dtype=DOUBLE)

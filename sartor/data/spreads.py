@@ -102,7 +102,7 @@ class Natural:
         """Group the rows by key."""
         if keys is None:
             raise SartorError(
-                "Natural needs a client key, and these data have none. Load a table with client_key=COLUMN, "
+                "Natural needs a client key, and these data have none. Load a table with client_key (--client-key), "
                 "or use another partition."
             )
         whole("Natural", minimum=minimum)

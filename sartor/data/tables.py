@@ -104,7 +104,7 @@ def read_table(
     twice = sorted({c for c in columns if columns.count(c) > 1})
     need(not twice, f"{path.name}: the column {', '.join(twice)} occurs twice; rename one.")
     if target is None:
-        raise SartorError(f"{path.name}: say which column is the target (target=NAME); there are {', '.join(columns)}.")
+        raise SartorError(f"{path.name}: say which column is the target (--target); there are {', '.join(columns)}.")
     drop = (drop,) if isinstance(drop, str) else tuple(drop)
     for wanted in (target, *([client_key] if client_key else []), *drop):
         if wanted not in columns:
@@ -167,7 +167,9 @@ def _encode(file: str, column: str, values: Any, allowed: int) -> tuple[np.ndarr
     from pyarrow import types as kind
 
     if kind.is_null(values.type):
-        raise SartorError(f"{file}: column {column} is empty; leave it out with drop.")
+        raise SartorError(
+            f"{file}: column {column} is empty; leave that column out of the file, or load with drop=[...]."
+        )
     inner = values.type.value_type if kind.is_dictionary(values.type) else values.type
     if kind.is_string(inner) or kind.is_large_string(inner):
         text = np.array([value or "" for value in values.to_pylist()])  # missing text is a category of its own
@@ -175,11 +177,14 @@ def _encode(file: str, column: str, values: Any, allowed: int) -> tuple[np.ndarr
         need(
             len(found) <= allowed,
             f"{file}: column {column} has {len(found)} distinct texts; at most {CATEGORIES} in all text columns become "
-            "features. Leave it out with drop, or group its values.",
+            "features. Leave that column out of the file (or load with drop=[...]), or group its values.",
         )
         return np.eye(len(found), dtype=np.float32)[place], [str(v) for v in found]
     number = kind.is_integer(inner) or kind.is_floating(inner) or kind.is_boolean(inner) or kind.is_decimal(inner)
-    need(number, f"{file}: column {column} holds {values.type}; turn it into numbers, or leave it out with drop.")
+    need(
+        number,
+        f"{file}: column {column} holds {values.type}; turn it into numbers or leave it out (drop=[...]).",
+    )
     array = values.cast(inner).cast(pyarrow.float64(), safe=False).to_numpy()  # missing becomes NaN
     missing = int(np.isnan(array).sum())
     need(

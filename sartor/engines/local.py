@@ -1,6 +1,18 @@
-"""Clients in this process: stacked and vectorised (local), or one at a time with their name on every error (serial)."""
+"""Clients in this process: stacked and vectorised (local), or one at a time with their name on every error (serial).
+
+Small matrix products gain nothing from being split over cores, so each worker computes with one thread, and workers
+take chunks of clients side by side. How clients are cut into chunks does not depend on the workers, and neither do the
+numbers.
+"""
 
 from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from queue import SimpleQueue
 
 import numpy as np
 import torch
@@ -12,45 +24,81 @@ from ..errors import Diverged, SartorError
 from .stack import Stack
 
 _CACHE_BYTES = 1 << 24  # what a chunk's models may take, so that one step's working set stays close to the caches
+_SIDE_BY_SIDE = 2  # a cohort is cut into at least so many chunks, to keep so many cores at work ...
+_WORTH_IT = 1 << 19  # ... if its models have so many parameters in all: with fewer, Python takes most of the time
 
 
 class LocalEngine:
     """All clients' data and states in memory; a stage runs over chunks of clients of similar size."""
 
     def __init__(
-        self, method: Method, task: Task, data: Clients, start: State, seed: int, chunk: int | None = None
+        self,
+        method: Method,
+        task: Task,
+        data: Clients,
+        start: State,
+        seed: int,
+        chunk: int | None = None,
+        workers: int | None = None,
     ) -> None:
         self.method, self.task, self.data, self.seed = method, task, data, seed
         self.clients = len(data)
-        self.chunk = chunk or max(1, min(64, _CACHE_BYTES // (task.size * data.x.element_size())))
+        self.chunk = chunk
         self.states = {k: v.expand(self.clients, *v.shape).clone() for k, v in start.items()}
         self.visits = torch.zeros(self.clients, dtype=torch.int64)
+        self.workers = workers or min(_SIDE_BY_SIDE, len(os.sched_getaffinity(0)))
+        self._tasks: SimpleQueue[Task] = SimpleQueue()  # a module must not be used by two threads at once
+        for i in range(self.workers):
+            self._tasks.put(copy.deepcopy(task) if i else task)
 
     def map(self, stage: str, round: int, ids: Tensor, down: State) -> tuple[Tensor, State]:
-        place = ids.tolist()
+        place = np.asarray(ids.tolist())
         by_size = np.argsort(-self.data.counts("train")[place], kind="stable")
-        found: list[tuple[np.ndarray, State, State]] = []
-        for at in range(0, len(by_size), self.chunk):
-            here = by_size[at : at + self.chunk]
-            found.append((here, *self._stage(stage, round, np.asarray(place)[here], self._rows(down, here))))
+        chunks = self._chunks(by_size)
+
+        def work(here: np.ndarray) -> tuple[State, State]:
+            return self._stage(stage, round, place[here], self._rows(down, here))
+
+        with _one_thread():
+            if self.workers > 1 and len(chunks) > 1:
+                with ThreadPoolExecutor(self.workers) as pool:
+                    found = list(pool.map(work, chunks))
+            else:
+                found = [work(here) for here in chunks]
         if stage == "train":  # nothing is written before every client of the round has finished
-            for here, state, _ in found:
+            for here, (state, _) in zip(chunks, found, strict=True):
                 rows = ids[torch.from_numpy(here)]
                 self.visits[rows] += 1
                 for k, v in state.items():
                     self.states[k][rows] = v
-        order = torch.from_numpy(np.argsort(by_size, kind="stable"))
-        return ids, {k: torch.cat([m[k] for _, _, m in found])[order] for k in found[0][2]}
+        order = torch.from_numpy(np.argsort(np.concatenate(chunks), kind="stable"))
+        return ids, {k: torch.cat([m[k] for _, m in found])[order] for k in found[0][1]}
+
+    def _chunks(self, by_size: np.ndarray) -> list[np.ndarray]:
+        """Places in the cohort, largest clients first, cut into chunks of clients of similar size."""
+        n = len(by_size)
+        if self.chunk:
+            return np.array_split(by_size, -(-n // self.chunk))
+        fits = max(1, min(64, _CACHE_BYTES // (self.task.size * self.data.x.element_size())))
+        least = _SIDE_BY_SIDE if n * self.task.size >= _WORTH_IT else 1
+        return np.array_split(by_size, min(n, max(-(-n // fits), least)))
 
     def _stage(self, stage: str, round: int, ids: np.ndarray, down: State) -> tuple[State, State]:
         rows = torch.from_numpy(ids)
         state = {k: v[rows] for k, v in self.states.items()}
         visits = self.visits[rows] + (stage == "train")
-        stack = Stack(self.task, self.data, ids, visits.to(self.data.x.device), round, self.seed)
+        task = self._tasks.get()
+        try:
+            stack = Stack(task, self.data, ids, visits.to(self.data.x.device), round, self.seed)
+            return self._at(stage, round, state, down, stack)
+        finally:
+            self._tasks.put(task)
+
+    def _at(self, stage: str, round: int, state: State, down: State, stack: Stack) -> tuple[State, State]:
         if stage == "train":
             down.pop("global", None)
             new, message = self.method.client(state, down, stack)
-            self._check_finite(round, ids, new | message)
+            self._check_finite(round, stack.ids, new | message)
             return new, message
         if stage == "diagnose":
             return {}, self.method.diagnose(state, down, stack)
@@ -77,7 +125,7 @@ class LocalEngine:
             if bool(bad.any()):
                 client = int(ids[int(torch.nonzero(bad)[0])])
                 raise Diverged(
-                    f"diverged in round {round}: {name} of client {self.data.names[client]} holds NaN or Inf. "
+                    f"diverged in round {round + 1}: {name} of client {self.data.names[client]} holds NaN or Inf. "
                     "The likely cause is a step too large for this problem (lr·(λ + L) must stay below 2): "
                     "lower lr or lam."
                 )
@@ -99,7 +147,7 @@ class SerialEngine(LocalEngine):
     """One client at a time, in order. When something raises, it says which client, round and stage."""
 
     def __init__(self, method: Method, task: Task, data: Clients, start: State, seed: int) -> None:
-        super().__init__(method, task, data, start, seed, chunk=1)
+        super().__init__(method, task, data, start, seed, chunk=1, workers=1)
 
     def _stage(self, stage: str, round: int, ids: np.ndarray, down: State) -> tuple[State, State]:
         try:
@@ -107,12 +155,23 @@ class SerialEngine(LocalEngine):
         except Diverged:
             raise
         except Exception as e:
-            e.add_note(f"client {self.data.names[int(ids[0])]}, round {round}, stage {stage}")
+            e.add_note(f"client {self.data.names[int(ids[0])]}, round {round + 1}, stage {stage}")
             raise
 
 
-def problem_of(task: Task, data: Clients, seed: int) -> Problem:
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread for each worker, and as many as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def problem_of(task: Task, data: Clients, seed: int, pretrained: bool = False) -> Problem:
     """What a method is told before the first round."""
     count = data.counts("train")
-    start = task.init(seed).to(data.x)
+    start = task.init(None if pretrained else seed).to(data.x)
     return Problem(start, torch.as_tensor(count / count.sum(), dtype=start.dtype, device=start.device), seed)

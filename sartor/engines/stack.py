@@ -140,6 +140,7 @@ class Stack:
                 square[here] += ((output.reshape(y.shape).to(torch.float64) - y) ** 2 * valid).sum(1)
                 total[here] += (y * valid).sum(1)
                 total_square[here] += (y**2 * valid).sum(1)
+        loss = torch.where(torch.isnan(loss), torch.inf, loss)  # a model that gives NaN is infinitely wrong
         if classify:
             return loss / count, right / count  # 0/0 is NaN: nothing to score
         spread = total_square - total**2 / count

@@ -79,7 +79,7 @@ REFUSED = [
     ({"target": "age"}, {"age": [1, None, 3, 4] * 10}, "column age is missing in 10 rows"),
     ({"target": "outcome", "client_key": "age"}, {"age": [1, None, 3, 4] * 10}, "column age is missing in 10 rows"),
     ({"target": "outcome"}, {"age": [float("inf")] * 40}, "the data hold NaN or Inf"),
-    ({"target": "outcome"}, {"age": [None] * 40}, "column age is empty; leave it out with drop"),
+    ({"target": "outcome"}, {"age": [None] * 40}, "column age is empty; leave that column out"),
     ({"target": "outcome"}, {"age": [date(2020, 1, 1)] * 40}, "column age holds date32.*turn it into numbers"),
     (
         {"target": "outcome", "task": "guess"},
