@@ -75,15 +75,22 @@ class Result:
             rows.append(row)
         return rows
 
-    def table(self) -> str:
-        """A text table: each client's samples, accuracy of its models, and which one it chose."""
-        head = f"{'client':>10} {'train':>7} {'test':>6} {'global':>8} {'personal':>9} {'chosen':>8}  model"
-        lines = [head]
-        for row in self.clients:
-            cells = [row.get(f"{m}_test_accuracy") for m in ("global", "personal", "chosen")]
-            g, p, c = ("-" if v is None else f"{v:.3f}" for v in cells)
-            samples = f"{row['train']:>7} {row['test']:>6}"
-            lines.append(f"{row['name'][:10]:>10} {samples} {g:>8} {p:>9} {c:>8}  {row['chosen']}")
+    def table(self, local: Result | None = None) -> str:
+        """A text table: each client's samples, accuracy of its models, and which one it chose.
+
+        With the result of local training on the same clients, its accuracy stands beside.
+        """
+        columns = ["global", "personal", "chosen"]
+        rows = [[row.get(f"{m}_test_accuracy") for m in columns] for row in self.clients]
+        if local is not None:
+            need(local.data.names == self.data.names, "both results must be of the same clients.")
+            columns = ["local", *columns]
+            rows = [[own["personal_test_accuracy"], *row] for own, row in zip(local.clients, rows, strict=True)]
+        lines = [f"{'client':>10} {'train':>7} {'test':>6}" + "".join(f"{c:>9}" for c in columns) + "  takes"]
+        for client, row in zip(self.clients, rows, strict=True):
+            scores = "".join(f"{'-' if v is None else format(v, '.3f'):>9}" for v in row)
+            name = f"{client['name'][:10]:>10} {client['train']:>7} {client['test']:>6}"
+            lines.append(f"{name}{scores}  {client['chosen']}")
         return "\n".join(lines)
 
     # --- models -------------------------------------------------------------------------------------------------------

@@ -202,3 +202,13 @@ def test_the_users_model_is_left_alone() -> None:
     before = [p.clone() for p in model.parameters()]
     st.fit(st.FedAvg(), model, ragged(), 1, dtype=DOUBLE)
     assert all(torch.equal(p, b) and p.dtype == torch.float32 for p, b in zip(model.parameters(), before, strict=True))
+
+
+def test_the_table_shows_each_client_with_local_training_beside() -> None:
+    clients = ragged()
+    local = st.fit(st.LocalOnly(), layers(5, 3), clients, 2, diagnose=False)
+    lines = st.fit(st.Ditto(), layers(5, 3), clients, 2, diagnose=False).table(local=local).splitlines()
+    assert lines[0].split() == ["client", "train", "test", "local", "global", "personal", "chosen", "takes"]
+    assert len(lines) == 8
+    assert lines[6].split()[3] == f"{local.scores['personal/test/accuracy'][5]:.3f}"
+    assert lines[4].split()[3:7] == ["-"] * 4  # the client without a test part

@@ -173,9 +173,18 @@ def lagrangians(q: Any, lam: float, rho: float, rounds: int, cohort: int) -> np.
 
 def test_theorem_1_conditions_are_reported_as_printed() -> None:
     """At FLAME's Table III settings (λα = ρ = 0.1) C1 fails, C2 is an equality, C3 holds for L < 18.8."""
-    held = list(theorem1(0.1, 0.1, 18.7 * 0.1).values())
-    assert held == [False, True, True]
-    assert list(theorem1(0.1, 0.1, 18.9 * 0.1).values()) == [False, True, False]
+    assert theorem1(0.1, 0.1, torch.tensor([1.87, 1.89])).tolist() == [[False, True, True], [False, True, False]]
+
+
+def test_theorem_1_conditions_meet_only_for_a_nearly_flat_loss() -> None:
+    """Near the best point (ρ = 0.166, λα = 0.0506) up to Lα = 0.0146, nowhere beyond; a run reports who meets them."""
+    assert theorem1(0.05, 0.166, torch.tensor([0.0100, 0.0110])).all(1).tolist() == [True, False]
+    rho, x = np.meshgrid(np.linspace(0.01, 1, 200), np.linspace(0.001, 1, 1000))
+    for r, v in zip(rho.ravel(), x.ravel(), strict=True):
+        C1, C2 = v**2 * (1 + r) / r**2 < (v + r) / 2, r >= v
+        assert not (C1 and C2 and (1 - r**2) * v**2 / r**2 > (0.0150 + r) / 2)
+    facts = quadratics().fit(st.FLAME(solver=st.Exact()), rounds=1, diagnose=True).history[-1]["diagnostics"]
+    assert facts["theorem1_holds_max"] == 0
 
 
 def test_heurfedamp_weights_follow_equations_10_and_11() -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
@@ -84,6 +85,8 @@ class FLAME(Method):
         L = alpha * (local.full_loss(theta) + tie.value(theta)) + (pi * away).sum(1) + self.rho / 2 * (away**2).sum(1)
         facts = {"lagrangian": m * L, "primal_residual": away.norm(dim=1), "dual_mean": pi}
         facts |= {"dual_residual": (pi - la * (theta - w)).norm(dim=1)} | prox_facts(local, theta, tie, self.solver)
+        holds = theorem1(alpha * self.lam, self.rho, alpha * facts["smoothness"])
+        facts["theorem1_holds"] = holds.all(1).to(w.dtype)
         if isinstance(self.solver, Inexact):
             missed = state["gap"][:, 0] > self.solver.tolerance(local.visits) * (1 + 1e-6)
             facts |= {"inexact_gap": state["gap"][:, 0], "inexact_missed": missed.to(w.dtype)}
@@ -105,11 +108,13 @@ class FLAME(Method):
         return said
 
 
-def theorem1(lam_alpha: float, rho: float, L_alpha: float) -> dict[str, bool]:
-    """Theorem 1's conditions. Jointly feasible only for Lα <= 0.0146, so practically empty: report, never enforce."""
-    x = lam_alpha
-    return {
-        "C1: x²(1+ρ)/ρ² < (x+ρ)/2": x**2 * (1 + rho) / rho**2 < (x + rho) / 2,
-        "C2: ρ >= x": rho >= x,
-        "C3: (1−ρ²)x²/ρ² > (Lα+ρ)/2": (1 - rho**2) * x**2 / rho**2 > (L_alpha + rho) / 2,
-    }
+def theorem1(x: float | Tensor, rho: float, L_alpha: Tensor) -> Tensor:
+    """[c, 3] whether Theorem 1's conditions C1, C2, C3 hold for x = λα and the clients' Lα.
+
+    They hold together only for Lα <= 0.0146, so practically never: to report, not to enforce.
+    """
+    x = torch.as_tensor(x, dtype=L_alpha.dtype).expand_as(L_alpha)
+    C1 = x**2 * (1 + rho) / rho**2 < (x + rho) / 2
+    C2 = rho >= x
+    C3 = (1 - rho**2) * x**2 / rho**2 > (L_alpha + rho) / 2
+    return torch.stack([C1, C2, C3], dim=1)
