@@ -16,7 +16,7 @@ demo: setup
 	$(BIN)/sartor compare --out runs/demo
 
 # One thread for each of the two test processes: they share two cores.
-test: setup
+test: check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 check: setup

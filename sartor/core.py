@@ -8,13 +8,14 @@ clients.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 
 from torch import Tensor
 
 State = dict[str, Tensor]
+Pull = Callable[[Tensor, float], None]  # a coupling's own step, in place
 
 
 class Batch(NamedTuple):
@@ -69,6 +70,10 @@ class Local(Protocol):
         """[a, d] → [a, d], the gradient of `loss`. The caller may overwrite it."""
         ...
 
+    def descend_(self, theta: Tensor, batch: Batch, lr: float, pull: Pull) -> None:
+        """theta −= lr ∇loss(theta), in place, together with `pull(theta, lr)`; both slopes are at the old theta."""
+        ...
+
     def full_loss(self, theta: Tensor) -> Tensor:
         """[c, d] → [c], f_i: the mean loss over all training data of each client (random layers off)."""
         ...
@@ -99,6 +104,10 @@ class Task(Protocol):
 
     def grad(self, theta: Tensor, batch: Batch, train: bool = True) -> Tensor:
         """[a, d] → [a, d], the gradient of `loss`."""
+        ...
+
+    def descend_(self, theta: Tensor, batch: Batch, lr: float, pull: Pull) -> None:
+        """One step of Local.descend_."""
         ...
 
     def quadratic(self, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -36,6 +36,10 @@ class Coupling(Protocol):
         """grad[:a] += λ ∂g/∂θ for the first a = len(theta) clients."""
         ...
 
+    def pull_(self, theta: Tensor, step: float) -> None:
+        """theta −= step · λ ∂g/∂θ, in place, for the first a = len(theta) clients."""
+        ...
+
     def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """(A, b) with λ ∂g/∂θ = A θ − b, where g is quadratic."""
         ...
@@ -53,6 +57,9 @@ class Free:
         return theta.new_zeros(len(theta))
 
     def add_grad_(self, grad: Tensor, theta: Tensor) -> None:
+        pass
+
+    def pull_(self, theta: Tensor, step: float) -> None:
         pass
 
     def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -75,6 +82,9 @@ class Quadratic:
             grad.addcmul_(self.lam[:a], theta - self.anchor[:a])
         else:
             grad.add_(theta, alpha=self.lam).sub_(self.anchor[:a], alpha=self.lam)
+
+    def pull_(self, theta: Tensor, step: float) -> None:
+        theta.lerp_(self.anchor[: len(theta)], step * _first(self.lam, len(theta)))
 
     def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         eye = torch.eye(theta.shape[1], dtype=theta.dtype, device=theta.device)
@@ -176,6 +186,9 @@ class Projected:
 
     def add_grad_(self, grad: Tensor, theta: Tensor) -> None:
         self.P.lift(-_first(self.lam, len(theta)) * self.slope(theta), into=grad)
+
+    def pull_(self, theta: Tensor, step: float) -> None:
+        self.P.lift(step * _first(self.lam, len(theta)) * self.slope(theta), into=theta)
 
     def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         if self.p != 2:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from .core import Batch
+from .core import Batch, Pull
 
 
 @dataclass(frozen=True)
@@ -38,28 +38,38 @@ class DenseNet:
 
     def grad(self, params: list[Tensor], batch: Batch, out: list[Tensor]) -> None:
         """Write the gradients of every client's weighted loss into `out`, views like `params`, each [a, ...]."""
-        weights, places = params, out
-        layers: list[
-            tuple[Tensor, Tensor, Tensor | None]
-        ] = []  # weight, where its gradient goes, where the bias's goes
-        inputs: list[Tensor] = []
+        for at, biased, slope, h in self._products(params, batch):
+            torch.bmm(slope.mT, h, out=out[at])
+            if biased:
+                torch.sum(slope, 1, out=out[at + 1])
+
+    def descend_(self, theta: Tensor, params: list[Tensor], batch: Batch, lr: float, pull: Pull) -> None:
+        """theta −= lr · gradient, without a gradient in between: the products are added to theta's views `params`."""
+        products = self._products(params, batch)  # all of them before theta moves
+        pull(theta, lr)
+        for at, biased, slope, h in products:
+            params[at].baddbmm_(slope.mT, h, alpha=-lr)
+            if biased:
+                params[at + 1].sub_(slope.sum(1), alpha=lr)
+
+    def _products(self, params: list[Tensor], batch: Batch) -> list[tuple[int, bool, Tensor, Tensor]]:
+        """A layer's gradient is slopeᵀ·input: (place of its weight, has a bias, slope [a, b, o], input [a, b, i])."""
         h, at = batch.x.flatten(2) if batch.x.dim() > 2 else batch.x[..., None], 0
+        inputs: list[tuple[int, bool, Tensor]] = []
         for i, biased in enumerate(self.biases):
             h = h.relu_() if i else h
-            inputs.append(h)
-            W, b = weights[at], weights[at + 1] if biased else None
-            layers.append((W, places[at], places[at + 1] if biased else None))
-            h = torch.bmm(h, W.mT) if b is None else torch.baddbmm(b[:, None], h, W.mT)
+            inputs.append((at, biased, h))
+            W = params[at]
+            h = torch.baddbmm(params[at + 1][:, None], h, W.mT) if biased else torch.bmm(h, W.mT)
             at += 1 + biased
         slope = self._loss_slope(h, batch.y).mul_(batch.weight[..., None])
-        for i in reversed(range(len(layers))):
-            W, into, bias_into = layers[i]
-            torch.bmm(slope.mT, inputs[i], out=into)
-            if bias_into is not None:
-                torch.sum(slope, 1, out=bias_into)
+        products = []
+        for i in reversed(range(len(inputs))):
+            at, biased, h = inputs[i]
+            products.append((at, biased, slope, h))
             if i:
-                slope = torch.bmm(slope, W)
-                slope = slope.mul_(inputs[i] > 0)
+                slope = torch.bmm(slope, params[at]).mul_(h > 0)
+        return products
 
     def _loss_slope(self, output: Tensor, y: Tensor) -> Tensor:
         """∂loss/∂output of every sample, [a, b, k]."""

@@ -18,6 +18,7 @@ from .errors import Diverged, SartorError, need, one_of
 from .judge.metrics import Scores, summarise
 from .seeds import stream
 from .storage import load_tensors, save_tensors
+from .threads import one_thread
 
 Line = dict[str, Any]  # one line of history.jsonl
 
@@ -56,6 +57,10 @@ class Run:
 
     def step(self) -> None:
         """One round: downlink, clients, server."""
+        with one_thread():
+            self._step()
+
+    def _step(self) -> None:
         cohort = draw_cohort(self.problem, self.cohort, self.sampling, self.round)
         asked = torch.arange(self.problem.clients) if self.method.train_all else cohort
         down = self.method.downlink(self.server, asked, self.round)

@@ -59,6 +59,9 @@ class SGD:
         for a, batch in local.batches(self.batch, epochs=self.epochs, steps=steps, start=start, stream=stream):
             now = theta[:a]
             for _ in range(repeats):
+                if speed is None and not self.weight_decay:
+                    local.descend_(now, batch, self.lr, coupling.pull_)
+                    continue
                 g = local.grad(now, batch)
                 coupling.add_grad_(g, now)
                 if self.weight_decay:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from .core import Batch, State
+from .core import Batch, Pull, State
 from .dense import DenseNet
 from .errors import need, unknown
 from .layers import KeyedDropout, OwnBatchNorm, own_layers
@@ -154,6 +154,15 @@ class ModelTask:
             parts = torch.autograd.grad(self._one_loss(params, *row, train), params)
             torch.cat([g.reshape(-1) for g in parts], out=out[i])
         return out
+
+    def descend_(self, theta: Tensor, batch: Batch, lr: float, pull: Pull) -> None:
+        """theta −= lr ∇loss, in place, with `pull(theta, lr)` before the step lands."""
+        if self._dense is not None:
+            self._dense.descend_(theta, self.unflatten(theta), batch, lr, pull)
+            return
+        g = self.grad(theta, batch)
+        pull(theta, lr)
+        theta.sub_(g, alpha=lr)
 
     @torch.no_grad()
     def predict(self, theta: Tensor, x: Tensor, statistics: State | None = None) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import sartor as st
 from sartor.core import Method
-from sartor.methods.flame import theorem1
+from sartor.diagnostics import flame_theorem1
 from sartor.models import layers
 
 SGD = st.SGD(lr=0.1, epochs=2, batch=7, momentum=0.5, weight_decay=0.01)
@@ -173,12 +173,12 @@ def lagrangians(q: Any, lam: float, rho: float, rounds: int, cohort: int) -> np.
 
 def test_theorem_1_conditions_are_reported_as_printed() -> None:
     """At FLAME's Table III settings (λα = ρ = 0.1) C1 fails, C2 is an equality, C3 holds for L < 18.8."""
-    assert theorem1(0.1, 0.1, torch.tensor([1.87, 1.89])).tolist() == [[False, True, True], [False, True, False]]
+    assert flame_theorem1(0.1, 0.1, torch.tensor([1.87, 1.89])).tolist() == [[False, True, True], [False, True, False]]
 
 
 def test_theorem_1_conditions_meet_only_for_a_nearly_flat_loss() -> None:
     """Near the best point (ρ = 0.166, λα = 0.0506) up to Lα = 0.0146, nowhere beyond; a run reports who meets them."""
-    assert theorem1(0.05, 0.166, torch.tensor([0.0100, 0.0110])).all(1).tolist() == [True, False]
+    assert flame_theorem1(0.05, 0.166, torch.tensor([0.0100, 0.0110])).all(1).tolist() == [True, False]
     rho, x = np.meshgrid(np.linspace(0.01, 1, 200), np.linspace(0.001, 1, 1000))
     for r, v in zip(rho.ravel(), x.ravel(), strict=True):
         C1, C2 = v**2 * (1 + r) / r**2 < (v + r) / 2, r >= v

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from queue import SimpleQueue
 
 import numpy as np
@@ -21,9 +19,10 @@ from torch import Tensor
 from ..core import Method, Problem, State, Task
 from ..data.clients import Clients
 from ..errors import Diverged, SartorError
+from ..threads import one_thread
 from .stack import Stack
 
-_CACHE_BYTES = 1 << 24  # what a chunk's models may take, so that one step's working set stays close to the caches
+_CACHE_BYTES = 5 << 20  # what a chunk's models may take: measured, one step's working set is several times that
 _SIDE_BY_SIDE = 2  # a cohort is cut into at least so many chunks, to keep so many cores at work ...
 _WORTH_IT = 1 << 19  # ... if its models have so many parameters in all: with fewer, Python takes most of the time
 
@@ -50,6 +49,7 @@ class LocalEngine:
         self._tasks: SimpleQueue[Task] = SimpleQueue()  # a module must not be used by two threads at once
         for i in range(self.workers):
             self._tasks.put(copy.deepcopy(task) if i else task)
+        self._pool = ThreadPoolExecutor(self.workers) if self.workers > 1 else None
 
     def map(self, stage: str, round: int, ids: Tensor, down: State) -> tuple[Tensor, State]:
         place = np.asarray(ids.tolist())
@@ -59,27 +59,29 @@ class LocalEngine:
         def work(here: np.ndarray) -> tuple[State, State]:
             return self._stage(stage, round, place[here], self._rows(down, here))
 
-        with _one_thread():
-            if self.workers > 1 and len(chunks) > 1:
-                with ThreadPoolExecutor(self.workers) as pool:
-                    found = list(pool.map(work, chunks))
+        with one_thread():
+            if self._pool is not None and len(chunks) > 1:
+                found = list(self._pool.map(work, chunks))
             else:
                 found = [work(here) for here in chunks]
-        if stage == "train":  # nothing is written before every client of the round has finished
-            for here, (state, _) in zip(chunks, found, strict=True):
-                rows = ids[torch.from_numpy(here)]
-                self.visits[rows] += 1
-                for k, v in state.items():
-                    self.states[k][rows] = v
-        order = torch.from_numpy(np.argsort(np.concatenate(chunks), kind="stable"))
-        return ids, {k: torch.cat([m[k] for _, m in found])[order] for k in found[0][1]}
+            if stage == "train":  # nothing is written before every client of the round has finished
+                for here, (state, _) in zip(chunks, found, strict=True):
+                    rows = ids[torch.from_numpy(here)]
+                    self.visits[rows] += 1
+                    for k, v in state.items():
+                        self.states[k][rows] = v
+            messages = {k: v.new_empty(len(ids), *v.shape[1:]) for k, v in found[0][1].items()}
+            for here, (_, message) in zip(chunks, found, strict=True):
+                for k, v in message.items():
+                    messages[k][torch.from_numpy(here)] = v
+        return ids, messages
 
     def _chunks(self, by_size: np.ndarray) -> list[np.ndarray]:
         """Places in the cohort, largest clients first, cut into chunks of clients of similar size."""
         n = len(by_size)
         if self.chunk:
             return np.array_split(by_size, -(-n // self.chunk))
-        fits = max(1, min(64, _CACHE_BYTES // (self.task.size * self.data.x.element_size())))
+        fits = max(1, min(34, _CACHE_BYTES // (self.task.size * self.data.x.element_size())))
         least = _SIDE_BY_SIDE if n * self.task.size >= _WORTH_IT else 1
         return np.array_split(by_size, min(n, max(-(-n // fits), least)))
 
@@ -157,17 +159,6 @@ class SerialEngine(LocalEngine):
         except Exception as e:
             e.add_note(f"client {self.data.names[int(ids[0])]}, round {round + 1}, stage {stage}")
             raise
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """One thread for each worker, and as many as before afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def problem_of(task: Task, data: Clients, seed: int, pretrained: bool = False) -> Problem:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import Batch, State, Task
+from ..core import Batch, Pull, State, Task
 from ..data.clients import Clients
 from ..seeds import stream as random_stream
 
@@ -27,7 +27,7 @@ class Stack:
         share = torch.as_tensor(self.counts / train.sum(), dtype=data.x.dtype, device=data.x.device)
         self.share = share[:, None]
         self.visits = visits
-        self._orders: dict[tuple[int, int], list[np.ndarray]] = {}
+        self._orders: dict[tuple[int, int], tuple[int, tuple[Tensor, Tensor]]] = {}
 
     # --- training ---------------------------------------------------------------------------------------------------
 
@@ -36,31 +36,35 @@ class Stack:
     ) -> Iterator[tuple[int, Batch]]:
         per_epoch = -(-self.counts // size)
         takes = per_epoch * epochs if steps is None else np.full(len(self.ids), steps)
-        size = int(min(size, self.counts.max()))  # nobody has more, so a wider batch would be padding
-        rows = np.full((len(self.ids), int(takes.max()), size), -1, dtype=np.int64)
-        for i, take in enumerate(takes):
-            order = self._order(i, stream, size, int(-(-(start + take) // per_epoch[i])))
-            rows[i, :take] = order[start : start + take]
+        index, weight = self._order(stream, size, int((-(-(start + takes) // per_epoch)).max()))
+        keys = self._keys(stream)
+        active = (takes[None, :] > np.arange(int(takes.max()))[:, None]).sum(1)
+        for t, a in enumerate(active.tolist(), start):
+            yield a, self._gather(index[:a, t], weight[:a, t], keys[:a] + t)
+
+    def _order(self, stream: int, size: int, epochs: int) -> tuple[Tensor, Tensor]:
+        """Rows and weights [c, batches, size] of everyone's batches, epoch after epoch, each epoch in a new order.
+
+        A short last batch is padded with weight 0. What was drawn once in a round is kept.
+        """
+        held, drawn = self._orders.get((stream, size), (0, None))
+        if drawn is not None and held >= epochs:
+            return drawn
+        per_epoch = -(-self.counts // size)
+        width = int(min(size, self.counts.max()))  # nobody has more, so a wider batch would be padding
+        rows = np.full((len(self.ids), int(per_epoch.max()) * epochs, width), -1, dtype=np.int64)
+        for i, (client, count, steps) in enumerate(zip(self.ids, self.counts, per_epoch, strict=True)):
+            draw = random_stream(self.seed, f"batches {stream}", self.round, int(client))
+            padded = np.full((epochs, steps * width), -1, dtype=np.int64)
+            for epoch in padded:
+                epoch[:count] = self.data.bounds[client, 0] + draw.permutation(count)
+            rows[i, : epochs * steps] = padded.reshape(-1, width)
         valid = torch.from_numpy(rows >= 0)
         weight = valid.to(self.data.x.dtype) / valid.sum(-1, keepdim=True).clamp(min=1)
-        index, weight = torch.from_numpy(rows.clip(min=0)).to(self.data.x.device), weight.to(self.data.x.device)
-        keys = self._keys(stream)
-        active = (takes[None, :] > np.arange(rows.shape[1])[:, None]).sum(1)
-        for t, a in enumerate(active.tolist()):
-            yield a, self._gather(index[:a, t], weight[:a, t], keys[:a] + (start + t))
-
-    def _order(self, i: int, stream: int, size: int, epochs: int) -> np.ndarray:
-        """[batches, size] the rows of client i, epoch after epoch, each in a new order; −1 pads a short last batch."""
-        held = self._orders.setdefault((i, stream), [])
-        first, count = self.data.bounds[self.ids[i], 0], self.counts[i]
-        if len(held) < epochs:
-            draw = random_stream(self.seed, f"batches {stream}", self.round, int(self.ids[i]))
-            held.clear()
-            for _ in range(epochs):
-                padded = np.full(-(-count // size) * size, -1, dtype=np.int64)
-                padded[:count] = first + draw.permutation(count)
-                held.append(padded.reshape(-1, size))
-        return np.concatenate(held)
+        device = self.data.x.device
+        drawn = torch.from_numpy(rows.clip(min=0)).to(device), weight.to(device)
+        self._orders[stream, size] = (epochs, drawn)
+        return drawn
 
     def _keys(self, stream: int) -> Tensor:
         if not self.task.random:
@@ -78,6 +82,9 @@ class Stack:
 
     def grad(self, theta: Tensor, batch: Batch) -> Tensor:
         return self.task.grad(theta, batch)
+
+    def descend_(self, theta: Tensor, batch: Batch, lr: float, pull: Pull) -> None:
+        self.task.descend_(theta, batch, lr, pull)
 
     # --- whole parts ------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..attention import KINDS, attention
 from ..core import Local, Method, Problem, State
 from ..couplings import Quadratic
 from ..diagnostics import prox_facts
@@ -42,52 +43,30 @@ class FedAMP(Method):
 
     def __post_init__(self) -> None:
         positive("FedAMP", sigma=self.sigma, beta=self.beta, beta_decay=self.beta_decay, beta_every=self.beta_every)
-        one_of("FedAMP", "attention", self.attention, ["exp", "sqrt", "scad", "mcp", "cosine"])
+        one_of("FedAMP", "attention", self.attention, KINDS)
         need(0 <= self.self_weight <= 1, f"FedAMP needs self_weight in [0, 1]; got {self.self_weight}.")
         if self.alpha is not None:
             positive("FedAMP", alpha=self.alpha)
             need(self.attention != "cosine", "HeurFedAMP has no alpha: eq. (11) has a constant self_weight.")
 
-    def slope(self, t: Tensor) -> Tensor:
-        """A'(t) for squared distances t."""
-        s = self.sigma
-        if self.attention == "exp":
-            return torch.exp(-t / s) / s
-        if self.attention == "sqrt":
-            return torch.where(t <= s**2, 1 / (2 * s), 1 / (2 * t.clamp(min=s**2).sqrt()))
-        if self.attention == "scad":  # Fan and Li's a = 3.7
-            return ((3.7 * s - t) / (2.7 * s)).clamp(0, 1) / s
-        return (1 - t / (3 * s)).clamp(min=0) / s  # MCP with its usual factor 3
+    def beta_k(self, k: int) -> float:
+        return self.beta * self.beta_decay ** (k // self.beta_every)
 
     def weights(self, W: Tensor, ids: Tensor) -> Tensor:
         """ξ [c, m]: how much of every model goes into u_i of the clients `ids`. Rows sum to 1."""
-        rows, me = torch.arange(len(ids)), ids
-        if self.attention == "cosine":
-            unit = W / W.norm(dim=1, keepdim=True).clamp(min=1e-12)
-            closeness = self.sigma * unit[ids] @ unit.T
-            closeness[rows, me] = -torch.inf
-            A = torch.softmax(closeness, dim=1) if W.shape[0] > 1 else torch.zeros_like(closeness)
-        else:
-            V = W - W.mean(0)  # the same distances, with less cancellation
-            n = (V**2).sum(1)
-            t = (n[ids, None] + n[None, :] - 2 * V[ids] @ V.T).clamp(min=0)
-            if self.alpha is None and self.attention == "exp":  # only ratios count: keep the nearest from underflowing
-                t[rows, me] = torch.inf
-                t = t - t.min(1, keepdim=True).values.clamp(max=torch.finfo(t.dtype).max)
-            A = self.slope(t)
-            A[rows, me] = 0
-        total = A.sum(1)
+        A = attention(self.attention, self.sigma, W, ids, ratios=self.alpha is None)
+        total = A.sum(1, keepdim=True)
         if self.alpha is None:
-            rest = torch.where(total > 0, 1 - self.self_weight, 0.0)
-            xi = A * (rest / total.clamp(min=1e-30))[:, None]
+            xi = A * ((1 - self.self_weight) / total.clamp(min=1e-30))
         else:
-            need(
-                float(self.alpha * total.max()) <= 1 + 1e-9,
-                f"FedAMP's weights leave the simplex: α ΣA' = {float(self.alpha * total.max()):.3g} > 1 for client "
-                f"{int(ids[int(total.argmax())])}; take alpha <= {float(1 / total.max()):.3g} or a larger sigma.",
-            )
+            most = float(self.alpha * total.max())
+            if most > 1 + 1e-9:
+                raise SartorError(
+                    f"FedAMP's weights leave the simplex: α ΣA' = {most:.3g} > 1 for client "
+                    f"{int(ids[total.argmax()])}; take alpha <= {self.alpha / most:.3g} or a larger sigma."
+                )
             xi = self.alpha * A
-        xi[rows, me] = (1 - xi.sum(1)).clamp(min=0)
+        xi[torch.arange(len(ids)), ids] = (1 - xi.sum(1)).clamp(min=0)
         return xi
 
     def init(self, problem: Problem) -> tuple[State, State]:
@@ -99,8 +78,7 @@ class FedAMP(Method):
 
     def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
         u = down["u"]
-        beta = self.beta * self.beta_decay ** (local.round // self.beta_every)
-        w = self.solver.minimise(local, u, Quadratic(1 / beta, u))
+        w = self.solver.minimise(local, u, Quadratic(1 / self.beta_k(local.round), u))
         return {"w": w}, {"w": w}
 
     def server(self, server: State, ids: Tensor, messages: State, round: int) -> State:
@@ -118,20 +96,15 @@ class FedAMP(Method):
         return self.weights(server["w"], torch.arange(len(server["w"])))
 
     def diagnose(self, state: State, down: State, local: Local) -> State:
-        beta = self.beta * self.beta_decay ** (local.round // self.beta_every)
-        facts = prox_facts(local, state["w"], Quadratic(1 / beta, down["u"]), self.solver)
+        facts = prox_facts(local, state["w"], Quadratic(1 / self.beta_k(local.round), down["u"]), self.solver)
         return {"message_gap": (state["w"] - down["u"]).norm(dim=1)} | facts
 
     def warnings(self, server: State, round: int, facts: Mapping[str, float]) -> list[str]:
         if round == 0 or len(server["w"]) == 1:
             return []
-        own = self.collaboration(server).diagonal()
-        if bool((own > 1 - 1e-3).all()):
-            return [
-                "FedAMP's weights are one-hot: this equals local training; "
-                "raise sigma (or alpha), or lower self_weight."
-            ]
-        return []
+        if float(self.collaboration(server).diagonal().min()) < 1 - 1e-3:
+            return []
+        return ["FedAMP's weights are one-hot: this equals local training; raise sigma or alpha, or lower self_weight."]
 
 
 def HeurFedAMP(**settings: object) -> FedAMP:

@@ -20,13 +20,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
 from ..core import Local, Method, Problem, State
 from ..couplings import Quadratic
-from ..diagnostics import inner_loop_warnings, prox_facts, prox_slope
+from ..diagnostics import flame_theorem1, inner_loop_warnings, prox_facts, prox_slope
 from ..errors import one_of, positive
 from ..solvers import SGD, Inexact, Solver
 
@@ -85,7 +84,7 @@ class FLAME(Method):
         L = alpha * (local.full_loss(theta) + tie.value(theta)) + (pi * away).sum(1) + self.rho / 2 * (away**2).sum(1)
         facts = {"lagrangian": m * L, "primal_residual": away.norm(dim=1), "dual_mean": pi}
         facts |= {"dual_residual": (pi - la * (theta - w)).norm(dim=1)} | prox_facts(local, theta, tie, self.solver)
-        holds = theorem1(alpha * self.lam, self.rho, alpha * facts["smoothness"])
+        holds = flame_theorem1(alpha * self.lam, self.rho, alpha * facts["smoothness"])
         facts["theorem1_holds"] = holds.all(1).to(w.dtype)
         if isinstance(self.solver, Inexact):
             missed = state["gap"][:, 0] > self.solver.tolerance(local.visits) * (1 + 1e-6)
@@ -106,15 +105,3 @@ class FLAME(Method):
                 f"FLAME: {facts['inexact_missed_mean']:.0%} of clients did not reach ‖∇‖² <= ε (17); raise max_steps."
             )
         return said
-
-
-def theorem1(x: float | Tensor, rho: float, L_alpha: Tensor) -> Tensor:
-    """[c, 3] whether Theorem 1's conditions C1, C2, C3 hold for x = λα and the clients' Lα.
-
-    They hold together only for Lα <= 0.0146, so practically never: to report, not to enforce.
-    """
-    x = torch.as_tensor(x, dtype=L_alpha.dtype).expand_as(L_alpha)
-    C1 = x**2 * (1 + rho) / rho**2 < (x + rho) / 2
-    C2 = rho >= x
-    C3 = (1 - rho**2) * x**2 / rho**2 > (L_alpha + rho) / 2
-    return torch.stack([C1, C2, C3], dim=1)

@@ -1,0 +1,130 @@
+"""What a round costs as the federation, the cohort, the model and the number of workers grow.
+
+Clients beyond the first 100 hold the same samples as client i mod 100, so that only what a federation's size must cost
+grows: its states. Each size runs in a process of its own, in turns with a federation of 1,000, so that peak memory
+belongs to it and the ratio to one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import torch
+from measure import AT_LEAST, AT_MOST, emit, peak_mebibytes, take_turns
+from work import METHODS, SEED, WORKS, federation, start
+
+import sartor as st
+from sartor.core import Method
+from sartor.data.clients import Clients
+from sartor.fit import prepare
+from sartor.rounds import Run
+
+COHORT, BASE = 100, 1_000
+SIZES = (10_000, 100_000)
+COHORTS = (10, 100, 1_000)
+MODELS = ("softmax", "dnn", "2nn", "mlp(400)")
+OPTIONS: dict[str, object] = {}  # how states are kept, once there is a choice
+FLAT, MEMORY, SPEED_UP = 1.3, 4096.0, 1.6  # the targets: times as long, MiB, times as fast
+
+
+def _method(name: str) -> Method:
+    work = WORKS["softmax"]
+    if name == "fedamp":
+        return st.FedAMP(solver=st.SGD(lr=work.lr, batch=work.batch))
+    return METHODS[name](work)
+
+
+def _many(clients: int) -> Clients:
+    """A federation of any size over the same samples."""
+    few = federation(WORKS["softmax"])
+    bounds = np.tile(few.bounds, (-(-clients // len(few)), 1))[:clients]
+    return Clients(few.x, few.y, bounds, [str(i) for i in range(clients)], few.classes, few.about)
+
+
+def _run(method: str, clients: int, cohort: int = COHORT, model: str = "softmax") -> Run:
+    made = replace(WORKS["softmax"], model=model).build()
+    return prepare(_method(method), made, _many(clients), seed=SEED, cohort=cohort, **OPTIONS).run  # type: ignore[arg-type]
+
+
+def size(method: str, clients: int, repeats: int) -> None:
+    """A large federation against one of 1,000 clients, both with a cohort of 100."""
+    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    held = 4 * 4 * 7850 * clients  # FLAME keeps three vectors for a client, and a copy of one passes through
+    case = f"{clients:,} clients {method}"
+    if held > 0.8 * available and not OPTIONS:
+        emit("scaling", case, note=f"left out: needs about {held >> 30} GiB of memory")
+        return
+    small, large = _run(method, BASE), _run(method, clients)
+    found = take_turns({"small": small.step, "large": large.step}, repeats)
+    ratio = found["large"] / found["small"]
+    emit("scaling", case, ours=found["large"], ratio=ratio, target=FLAT, sense=AT_MOST, note=f"against {BASE:,} clients")
+    emit("scaling", f"{case}, peak MiB", ratio=peak_mebibytes(), target=MEMORY, sense=AT_MOST)
+
+
+def cohorts(repeats: int) -> None:
+    """Larger cohorts of 1,000 clients: seconds for each client."""
+    found = take_turns({str(c): _run("flame", BASE, c).step for c in COHORTS}, repeats)
+    for c in COHORTS:
+        each = 1e3 * found[str(c)] / c
+        emit("scaling", f"cohort of {c} flame", ours=found[str(c)], note=f"{each:.2f} ms for each client")
+
+
+def models(repeats: int) -> None:
+    """Larger models: seconds for each million parameters of 100 clients."""
+    runs = {name: _run("flame", COHORT, model=name) for name in MODELS}
+    found = take_turns({name: run.step for name, run in runs.items()}, repeats)
+    for name, run in runs.items():
+        count = run.problem.start.numel()
+        each = found[name] / (COHORT * count / 1e6)
+        note = f"{count:,} parameters, {1e3 * each:.2f} ms for each million of the cohort's"
+        emit("scaling", f"model {name} flame", ours=found[name], note=note)
+
+
+def workers(work: str, repeats: int) -> None:
+    """One worker against two: the same bits, and how much faster."""
+    data = federation(WORKS[work])
+    runs = {k: start(WORKS[work], "flame", data, workers=k) for k in (1, 2)}
+    found = take_turns({str(k): run.step for k, run in runs.items()}, repeats)
+    one, two = (run.server | run.engine.save() for run in runs.values())
+    emit(
+        "workers",
+        f"{work} flame",
+        ours=found["2"],
+        theirs=found["1"],
+        ratio=found["1"] / found["2"],
+        target=None if work == "softmax" else SPEED_UP,
+        sense=AT_LEAST,
+        same=all(torch.equal(one[k], two[k]) for k in one),
+        note="two workers against one; same: bit for bit",
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workers", action="store_true", help="only one worker against two")
+    parser.add_argument("--size", nargs=2, metavar=("METHOD", "CLIENTS"), help="only one federation, in this process")
+    parser.add_argument("--repeats", type=int, default=5)
+    given = parser.parse_args()
+    if given.size:
+        size(given.size[0], int(given.size[1]), given.repeats)
+        return
+    for work in WORKS:
+        workers(work, given.repeats)
+    if given.workers:
+        return
+    cohorts(given.repeats)
+    models(given.repeats)
+    for method in ("flame", "ditto", "fedamp"):
+        for clients in SIZES:
+            command = [sys.executable, __file__, "--size", method, str(clients), "--repeats", str(given.repeats)]
+            if subprocess.run(command).returncode:
+                emit("scaling", f"{clients:,} clients {method}", note="failed; see the messages above", failed=True)
+
+
+if __name__ == "__main__":
+    main()
