@@ -25,3 +25,20 @@ check: setup
 
 clean:
 	rm -rf .venv runs .pytest_cache .mypy_cache .ruff_cache *.egg-info
+
+# Against a plain loop, Flower and pfl, and against the machine's limit. Writes benchmarks/RESULTS.md and results.json.
+.PHONY: bench bench-quick
+PEERS := .venv-bench/ready
+$(PEERS): constraints.txt
+	$(PYTHON) -m venv .venv-bench
+	echo '*' > .venv-bench/.gitignore
+	.venv-bench/bin/python -m pip install --quiet --constraint constraints.txt torch 'flwr[simulation]==1.41.0' pfl==0.6.0
+	.venv-bench/bin/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $(PEERS)
+
+bench: setup $(PEERS)
+	$(BIN)/python benchmarks/run.py --peers .venv-bench/bin/python
+
+# Fails when a recorded ratio has dropped by more than 30%.
+bench-quick: setup
+	$(BIN)/python benchmarks/run.py --quick

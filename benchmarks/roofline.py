@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
 
 import torch
 from measure import AT_LEAST, Threads, emit, seconds, take_turns
@@ -28,66 +30,70 @@ CHUNKS = (5, 10, 25, 50)
 Program = Callable[[], object]
 
 
-def side_by_side(job: Program, times: int) -> Program:
-    """`times` jobs shared by two threads that compute with one thread each."""
+def side_by_side(make: Callable[[], Program], times: int) -> Program:
+    """`times` jobs shared by two threads that compute with one thread each, on operands of their own."""
     pool = ThreadPoolExecutor(SIDE_BY_SIDE)
+    jobs = [make() for _ in range(SIDE_BY_SIDE)]
 
-    def half() -> None:
+    def half(job: Program) -> None:
         for _ in range(times // SIDE_BY_SIDE):
             job()
 
     def program() -> None:
         with Threads(1):
-            for done in [pool.submit(half) for _ in range(SIDE_BY_SIDE)]:
+            for done in [pool.submit(half, job) for job in jobs]:
                 done.result()
 
     return program
 
 
-def dense(work: Work, sizes: tuple[int, ...], chunk: int) -> Program:
-    """Ten rounds of a fully connected network: batched matrix products of `chunk` clients."""
+def dense(work: Work, sizes: tuple[int, ...], chunk: int, rounds: int) -> Program:
+    """Rounds of a fully connected network: batched matrix products of `chunk` clients."""
 
     def operands(samples: int) -> list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]]:
         made = []
-        for inside, outside in zip(sizes[:-1], sizes[1:], strict=True):
+        for inside, outside in pairwise(sizes):
             x, W = torch.rand(chunk, samples, inside), torch.rand(chunk, outside, inside)
             slope, y = torch.rand(chunk, samples, outside), torch.empty(chunk, samples, outside)
             made.append((x, W, slope, y, torch.empty_like(W), torch.empty_like(x)))
         return made
 
-    def job() -> None:
+    def make() -> Program:
         training, scoring = operands(work.batch), operands(TEST)
-        for _ in range(ROUNDS * work.steps):
-            for x, W, _, y, _, _ in training:
-                torch.bmm(x, W.mT, out=y)
-            for layer, (x, W, slope, _, into, back) in enumerate(training):
-                torch.bmm(slope.mT, x, out=into)
-                if layer:
-                    torch.bmm(slope, W, out=back)
-        for _ in range(2):  # the personal and the global model
-            for x, W, _, y, _, _ in scoring:
-                torch.bmm(x, W.mT, out=y)
 
-    return side_by_side(job, work.clients // chunk)
+        def job() -> None:
+            for _ in range(rounds * work.steps):
+                for x, W, _, y, _, _ in training:
+                    torch.bmm(x, W.mT, out=y)
+                for layer, (x, W, slope, _, into, back) in enumerate(training):
+                    torch.bmm(slope.mT, x, out=into)
+                    if layer:
+                        torch.bmm(slope, W, out=back)
+            for _ in range(2):  # the personal and the global model
+                for x, W, _, y, _, _ in scoring:
+                    torch.bmm(x, W.mT, out=y)
+
+        return job
+
+    return side_by_side(make, work.clients // chunk)
 
 
-def convolutional(work: Work, layout: torch.memory_format) -> Program:
-    """Ten rounds of the CNN: oneDNN convolutions and matrix products, client by client."""
+def convolutional(work: Work, layout: torch.memory_format, rounds: int) -> Program:
+    """Rounds of the CNN: oneDNN convolutions and matrix products, client by client."""
     shapes = [((1, 28, 28), 32), ((32, 14, 14), 64)]
     sizes = (64 * 7 * 7, 512, CLASSES)
     around = ([1, 1], [2, 2], [1, 1], False, [0, 0], 1)  # stride, padding, dilation, transposed, -, groups
 
-    def job() -> None:
+    def make() -> Program:
         convolutions, linears = [], []
         for (channels, height, width), out in shapes:
             x = torch.rand(work.batch, channels, height, width).to(memory_format=layout)
             W = torch.rand(out, channels, 5, 5).to(memory_format=layout)
             slope = torch.rand(work.batch, out, height, width).to(memory_format=layout)
             convolutions.append((x, W, torch.rand(out), slope))
-        for inside, outside in zip(sizes[:-1], sizes[1:], strict=True):
-            linears.append(
-                (torch.rand(work.batch, inside), torch.rand(outside, inside), torch.rand(work.batch, outside))
-            )
+        for inside, outside in pairwise(sizes):
+            slope = torch.rand(work.batch, outside)
+            linears.append((torch.rand(work.batch, inside), torch.rand(outside, inside), slope))
 
         def forward(samples: int) -> None:
             for x, W, b, _ in convolutions:
@@ -95,31 +101,39 @@ def convolutional(work: Work, layout: torch.memory_format) -> Program:
             for x, W, _ in linears:
                 torch.mm(x[:samples], W.T)
 
-        for _ in range(ROUNDS * work.steps):
-            forward(work.batch)
+        def backward() -> None:
             for x, W, slope in linears:
                 torch.mm(slope.T, x)
                 torch.mm(slope, W)
             for layer, (x, W, _, slope) in enumerate(convolutions):
                 wanted = [layer > 0, True, True]  # gradients of input, weight, bias
                 torch.ops.aten.convolution_backward(slope, x, W, [W.shape[0]], *around, wanted)
-        for _ in range(2):
-            forward(TEST)
 
-    return side_by_side(job, work.clients)
+        def job() -> None:
+            for _ in range(rounds * work.steps):
+                forward(work.batch)
+                backward()
+            for _ in range(2):
+                forward(TEST)
+
+        return job
+
+    return side_by_side(make, work.clients)
 
 
 def bare(name: str) -> tuple[str, Program]:
-    """The fastest bare program for this work, and what was chosen."""
+    """The fastest bare program for this work, and what was chosen; one round of each decides."""
     work = WORKS[name]
+    made: dict[str, Callable[[int], Program]] = {}
     if name == "cnn":
-        layouts = {"rows": torch.contiguous_format, "channels last": torch.channels_last}
-        programs = {k: convolutional(work, layout) for k, layout in layouts.items()}
+        for layout in (torch.contiguous_format, torch.channels_last):
+            made[str(layout).removeprefix("torch.").replace("_", " ")] = partial(convolutional, work, layout)
     else:
-        programs = {f"chunks of {c}": dense(work, LAYERS[name], c) for c in CHUNKS}
-    times = {k: min(seconds(program) for _ in range(2)) for k, program in programs.items()}
+        for chunk in CHUNKS:
+            made[f"chunks of {chunk}"] = partial(dense, work, LAYERS[name], chunk)
+    times = {k: min(seconds(program) for program in 3 * [make(1)]) for k, make in made.items()}
     best = min(times, key=lambda k: times[k])
-    return best, programs[best]
+    return best, made[best](ROUNDS)
 
 
 def compare(name: str, repeats: int) -> None:
@@ -131,7 +145,7 @@ def compare(name: str, repeats: int) -> None:
         for _ in play(ours, ours.round + ROUNDS, evaluate_every=ROUNDS):
             pass
 
-    found = take_turns({"ours": ten_rounds, "bare": program}, repeats)
+    found = take_turns({"ours": ten_rounds, "bare": program}, repeats, warm_up=0 if name == "cnn" else 1)
     emit(
         "roofline",
         f"{name} flame",
@@ -150,7 +164,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     given = parser.parse_args()
     for name in [given.only] if given.only else WORKS:
-        compare(name, 3 if name == "cnn" and given.repeats > 3 else given.repeats)
+        compare(name, min(given.repeats, 3) if name == "cnn" else given.repeats)
 
 
 if __name__ == "__main__":

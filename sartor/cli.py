@@ -68,6 +68,7 @@ Decay = Annotated[float | None, typer.Option("--weight-decay", help="the local s
 Engine = Annotated[str, typer.Option(help="local (vectorised) or serial (one client at a time, to find errors)")]
 Chunk = Annotated[int | None, typer.Option(help="clients computed together [what fits the cache]")]
 Workers = Annotated[int | None, typer.Option(help="chunks computed side by side [2, or the cores there are]")]
+Store = Annotated[str, typer.Option(help="where client states are kept: memory, or disk (in --out)")]
 Dtype = Annotated[str, typer.Option(help="float32 or float64")]
 Every = Annotated[int, typer.Option("--evaluate-every", help="rounds between evaluations")]
 Save = Annotated[int, typer.Option("--checkpoint-every", help="rounds between checkpoints")]
@@ -154,6 +155,7 @@ def run(
     engine: Engine = "local",
     chunk: Chunk = None,
     workers: Workers = None,
+    store: Store = "memory",
     dtype: Dtype = "float32",
     evaluate_every: Every = 10,
     checkpoint_every: Save = 10,
@@ -170,6 +172,7 @@ def run(
         recipe = Recipe.of(_values(ctx.params) | {"settings": _assignments(set_)}, "the command line").resolved()
         _vacant(folder, "recipe.toml", f"a run already; choose another --out, or go on with --resume {folder}")
         _vacant(folder, "compare.json", "a comparison; choose another --out")
+    _somewhere(recipe, folder)
     split = recipe.split(recipe.dataset())
     talk = not (quiet or as_json)
     if talk:
@@ -182,6 +185,10 @@ def run(
         print(json.dumps(result.summary, indent=1))
     if talk:
         _show(result, folder)
+
+
+def _somewhere(recipe: Recipe, folder: Path | None) -> None:
+    need(recipe.store == "memory" or folder is not None, "--store disk needs --out: that is where the states are kept.")
 
 
 def _vacant(folder: Path | None, file: str, holds: str) -> None:
@@ -251,6 +258,7 @@ def compare(
     engine: Engine = "local",
     chunk: Chunk = None,
     workers: Workers = None,
+    store: Store = "memory",
     dtype: Dtype = "float32",
     evaluate_every: Every = 10,
     checkpoint_every: Save = 10,
@@ -268,6 +276,7 @@ def compare(
     own = _own_settings(_assignments(set_), names)
     base = Recipe.of(_values(ctx.params), "the command line")
     _vacant(folder, "recipe.toml", "a single run; choose another --out")
+    _somewhere(base, folder)
     dataset = base.dataset()
     talk = not (quiet or as_json)
     if talk:

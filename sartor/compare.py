@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from .result import Result, write_history
 from .rounds import play
 from .storage import read_json, read_note
 
-CHECKPOINT = Path("state", "checkpoint.safetensors")
+CHECKPOINT, ROWS = Path("state", "checkpoint.safetensors"), Path("state", "rows")
 
 
 def play_recipe(recipe: Recipe, clients: Clients, folder: Path | None) -> Iterator[Result]:
@@ -25,7 +26,9 @@ def play_recipe(recipe: Recipe, clients: Clients, folder: Path | None) -> Iterat
 
     Yields the result as it stands, before the first round and after each one.
     """
-    result = recipe.start(clients)
+    if folder is not None and not (folder / CHECKPOINT).exists():
+        shutil.rmtree(folder / ROWS, ignore_errors=True)  # of a run that was killed before its first checkpoint
+    result = recipe.start(clients, folder)
     checkpoint, mark = None, ""
     if folder is not None:
         checkpoint, mark = folder / CHECKPOINT, recipe.fingerprint(clients)

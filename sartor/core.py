@@ -10,11 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from torch import Tensor
 
 State = dict[str, Tensor]
+Server = dict[str, Any]  # tensors, and Rows where the server remembers something of every client
 Pull = Callable[[Tensor, float], None]  # a coupling's own step, in place
 
 
@@ -143,10 +144,10 @@ class Method(ABC):
     train_all: bool = False
 
     @abstractmethod
-    def init(self, problem: Problem) -> tuple[State, State]:
+    def init(self, problem: Problem) -> tuple[Server, State]:
         """The server's state, and the state of one client that has not yet taken part (no client axis)."""
 
-    def downlink(self, server: State, ids: Tensor, round: int) -> State:
+    def downlink(self, server: Server, ids: Tensor, round: int) -> State:
         """What the server sends to the clients `ids`: tensors [c, ...] (`expand` one that is common to all)."""
         return {"w": server["w"].expand(len(ids), -1)}
 
@@ -155,18 +156,19 @@ class Method(ABC):
         """One round at c clients: their new states and their messages."""
 
     @abstractmethod
-    def server(self, server: State, ids: Tensor, messages: State, round: int) -> State:
+    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         """The server's next state from the messages of the clients `ids` that answered."""
 
-    def shared(self, server: State) -> Tensor | None:
+    def shared(self, server: Server) -> Tensor | None:
         """The global model [d]; None where a method has none."""
-        return server["w"]
+        w: Tensor = server["w"]
+        return w
 
     def personal(self, state: State, down: State, local: Local) -> Tensor | None:
         """Each client's own model [c, d]; None where a method has none."""
         return None
 
-    def collaboration(self, server: State) -> Tensor | None:
+    def collaboration(self, server: Server) -> Tensor | None:
         """ξ [m, m]: how much of client j's model client i is sent; None where a method mixes all alike."""
         return None
 
@@ -174,7 +176,7 @@ class Method(ABC):
         """Numbers [c] that say how far each client is from where it should be; the loop reports mean and maximum."""
         return {}
 
-    def warnings(self, server: State, round: int, facts: Mapping[str, float]) -> list[str]:
+    def warnings(self, server: Server, round: int, facts: Mapping[str, float]) -> list[str]:
         """What is going wrong, in plain words with the reason; `facts` holds the mean and maximum of `diagnose`'s."""
         return []
 
@@ -197,4 +199,8 @@ class Engine(Protocol):
 
     def restore(self, states: State) -> None:
         """Take back what `save` gave."""
+        ...
+
+    def settle(self) -> None:
+        """A checkpoint holds all that `save` gave: states kept on disk may be written there now."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ def prepare(
     engine: str = "local",
     chunk: int | None = None,
     workers: int | None = None,
+    store: Path | None = None,
     pretrained: bool = False,
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
@@ -50,11 +52,11 @@ def prepare(
     problem = problem_of(task, clients, seed, pretrained)
     server, start = method.init(problem)
     made: Engine = (
-        LocalEngine(method, task, clients, start, seed, chunk, workers)
+        LocalEngine(method, task, clients, start, seed, chunk, workers, store)
         if engine == "local"
         else SerialEngine(method, task, clients, start, seed)
     )
-    run = Run(method, made, problem, server, len(clients) if cohort is None else cohort, sampling)
+    run = Run(method, made, problem, server, len(clients) if cohort is None else cohort, sampling, store)
     about = {
         "method": type(method).__name__.lower(),
         "settings": to_table(method),
@@ -79,7 +81,8 @@ def fit(
     """Run `method` for `rounds` rounds on `clients`; every client starts from the same weights.
 
     Options: seed; loss ("cross-entropy", "squared", "hinge" or a callable); pretrained (start from `model`'s own
-    weights, else its layers are drawn anew from the seed); cohort, sampling; engine, chunk, workers; dtype, device.
+    weights, else its layers are drawn anew from the seed); cohort, sampling; engine, chunk, workers; store (a folder
+    for states larger than memory); dtype, device.
     """
     result = prepare(method, model, clients, **options)
     for _ in play(result.run, rounds, evaluate_every=evaluate_every, diagnose=diagnose):

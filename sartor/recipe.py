@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from . import data, models, tasks
 from .data import Clients, Dataset
-from .errors import SartorError, need, unknown
+from .errors import SartorError, need, one_of, unknown
 from .fit import prepare
 from .result import Result
 from .settings import aggregator, method_from, to_table
@@ -51,6 +51,7 @@ class Recipe(BaseModel):
     engine: str = "local"
     chunk: int | None = None
     workers: int | None = None
+    store: str = "memory"  # or disk: client states in the run's folder, for federations larger than memory
     dtype: str = "float32"
     device: str = "cpu"
     evaluate_every: int = Field(10, ge=1)
@@ -73,7 +74,7 @@ class Recipe(BaseModel):
             TYPES.get(self.dtype, torch.float32),
         )
 
-    def start(self, clients: Clients) -> Result:
+    def start(self, clients: Clients, folder: Path | None = None) -> Result:
         """The run, ready to play. All that can be refused is refused here."""
         full = self.complete(clients)
         if self.dtype not in TYPES:
@@ -101,6 +102,7 @@ class Recipe(BaseModel):
             engine=self.engine,
             chunk=self.chunk,
             workers=self.workers,
+            store=None if self.store == "memory" or folder is None else folder / "state" / "rows",
             dtype=TYPES[self.dtype],
             device=self.device,
             settings=about,
@@ -132,6 +134,7 @@ class Recipe(BaseModel):
         """The same run with every setting of its method written out; refuses what no data could mend."""
         method = method_from(self.method, self._settings(), self.solver)
         data.parse(self.partition)
+        one_of("a run", "store", self.store, ["memory", "disk"])
         return self.model_copy(update={"settings": to_table(method), "solver": {}, "aggregator": "mean"})
 
     def toml(self) -> str:

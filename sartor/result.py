@@ -98,9 +98,7 @@ class Result:
     @cached_property
     def _personal(self) -> State:
         """All personal models, and the clients' statistics where the model has any."""
-        everyone = torch.arange(len(self.data))
-        down = self.run.method.downlink(self.run.server, everyone, self.run.round)
-        return self.run.engine.map("personal", self.run.round, everyone, down)[1]
+        return self.run.ask("personal")
 
     def personal(self, client: int) -> nn.Module:
         """The client's own model, ready to predict."""

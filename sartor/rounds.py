@@ -13,13 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .core import Engine, Method, Problem, State
+from .core import Engine, Method, Problem, Server, State
 from .errors import Diverged, SartorError, need, one_of
 from .judge.metrics import Scores, summarise
+from .rows import Rows
 from .seeds import stream
 from .storage import load_tensors, save_tensors
 from .threads import one_thread
 
+_AT_ONCE = 4096  # clients that are scored in one go, so that scoring a large federation takes little memory
 Line = dict[str, Any]  # one line of history.jsonl
 
 
@@ -40,9 +42,10 @@ class Run:
     method: Method
     engine: Engine
     problem: Problem
-    server: State
+    server: Server
     cohort: int
     sampling: str = "uniform"
+    store: Path | None = None  # where per-client tables are kept; none: in memory
     round: int = 0
     seconds: float = 0.0
     bytes_up: int = 0
@@ -54,6 +57,7 @@ class Run:
         m = self.problem.clients
         need(1 <= self.cohort <= m, f"the cohort needs 1 to {m} clients (all there are); got {self.cohort}.")
         one_of("a run", "sampling", self.sampling, ["uniform", "size"])
+        self.server = {k: v.at(self.store, f"server-{k}") if isinstance(v, Rows) else v for k, v in self.server.items()}
 
     def step(self) -> None:
         """One round: downlink, clients, server."""
@@ -69,20 +73,17 @@ class Run:
             heard = torch.isin(answered, cohort)
             answered, messages = answered[heard], {k: v[heard] for k, v in messages.items()}
         self.server = self.method.server(self.server, answered, messages, self.round)
+        if self.store is None:
+            self._settle()
         self.bytes_down += _bytes(down)
         self.bytes_up += _bytes(messages)
         self.round += 1
 
     def look(self, diagnose: bool) -> Line:
         """Score every client's models as they are now, and add a line to the history."""
-        everyone = torch.arange(self.problem.clients)
-        down = self.method.downlink(self.server, everyone, self.round)
-        shared = self.method.shared(self.server)
-        common = {} if shared is None else {"global": shared.expand(len(everyone), -1)}
-        _, found = self.engine.map("evaluate", self.round, everyone, down | common)
-        self.scores = {k: v.double().cpu().numpy() for k, v in found.items()}
+        self.scores = {k: v.double().cpu().numpy() for k, v in self.ask("evaluate").items()}
         _check_scores(self.scores, self.round)
-        facts = _reduce(self.engine.map("diagnose", self.round, everyone, down)[1]) if diagnose else {}
+        facts = _reduce(self.ask("diagnose")) if diagnose else {}
         warnings = self.method.warnings(self.server, self.round, facts)
         line: Line = {
             "round": self.round,
@@ -96,10 +97,21 @@ class Run:
         self.history.append(line)
         return line
 
+    def ask(self, stage: str) -> State:
+        """Run a stage that changes nothing at every client, some at a time."""
+        shared = self.method.shared(self.server)
+        found: list[State] = []
+        for ids in torch.split(torch.arange(self.problem.clients), _AT_ONCE):
+            down = self.method.downlink(self.server, ids, self.round)
+            down |= {} if shared is None else {"global": shared.expand(len(ids), -1)}
+            found.append(self.engine.map(stage, self.round, ids, down)[1])
+        return {k: torch.cat([f[k] for f in found]) for k in found[0]}
+
     def save(self, path: Path, settings: str) -> None:
         """A checkpoint: everything needed to go on, in one file, atomically."""
-        tensors = {f"server/{k}": v for k, v in self.server.items()}
-        tensors |= {f"client/{k}": v for k, v in self.engine.save().items()}
+        tensors = {f"client/{k}": v for k, v in self.engine.save().items()}
+        for k, v in self.server.items():
+            tensors |= v.saved(f"server/{k}") if isinstance(v, Rows) else {f"server/{k}": v}
         about = {
             "settings": settings,
             "round": self.round,
@@ -109,6 +121,11 @@ class Run:
             "history": self.history,
         }
         save_tensors(path, tensors, about)
+        self.engine.settle()
+        self._settle()
+
+    def _settle(self) -> None:
+        self.server = {k: v.settle() if isinstance(v, Rows) else v for k, v in self.server.items()}
 
     def restore(self, path: Path, settings: str) -> None:
         """Go on from a checkpoint of a run with the same settings."""
@@ -118,7 +135,8 @@ class Run:
                 f"{path} belongs to a run with other settings or other data; "
                 "choose another folder, or go back to those."
             )
-        self.server = {k.removeprefix("server/"): v for k, v in tensors.items() if k.startswith("server/")}
+        for k, v in self.server.items():
+            self.server[k] = v.restored(f"server/{k}", tensors) if isinstance(v, Rows) else tensors[f"server/{k}"]
         self.engine.restore({k.removeprefix("client/"): v for k, v in tensors.items() if k.startswith("client/")})
         self.round, self.seconds, self.history = about["round"], about["seconds"], about["history"]
         self.bytes_up, self.bytes_down = about["bytes_up"], about["bytes_down"]

@@ -34,6 +34,8 @@ REQUESTS: list[tuple[tuple[object, ...], tuple[str, ...]]] = [
     ((*RUN, "--aggregator", "median"), ("aggregator", "mean")),
     ((*RUN, "--sampling", "luck"), ("sampling", "uniform")),
     ((*RUN, "--engine", "warp"), ("engine", "local")),
+    ((*RUN, "--store", "dsk"), ("store", "disk")),
+    ((*RUN, "--workers", "0"), ("at least 1 worker",)),
     ((*RUN, "--dtype", "float23"), ("dtype", "float32")),
     ((*RUN, "--set", "lamb=1"), ("setting of flame", "lam")),
     ((*RUN, "--set", "lam"), ("field=value",)),
@@ -197,3 +199,8 @@ def test_a_client_called_like_markup_is_printed_as_it_is(tmp_path: Path) -> None
     table = hospitals(tmp_path / "visits.csv", names=("[red]", "[/b]", ":smile:"))
     text = good(*RUN, "--data", table, *OWN).out
     assert all(name in text for name in ("[red]", "[/b]", ":smile:"))
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_states_on_disk_need_a_folder(command: str) -> None:
+    assert "needs --out" in refused(command, "--store", "disk")

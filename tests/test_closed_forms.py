@@ -8,13 +8,15 @@ import scipy.optimize
 from federations import Quadratics, quadratics
 
 import sartor as st
+from sartor.rows import Rows
 
 EXACT = st.Exact()
 SEEDS = [0, 1, 2]
 
 
 def shared(result: st.Result) -> np.ndarray:
-    return result.run.server["w"].numpy()
+    w = result.run.server["w"]
+    return (w.whole() if isinstance(w, Rows) else w).numpy()
 
 
 def state(result: st.Result, name: str) -> np.ndarray:

@@ -92,6 +92,22 @@ def test_a_killed_run_resumes_to_the_same_bytes(
     assert not list(folder.rglob(".*"))
 
 
+@pytest.mark.parametrize(
+    ("prelude", "every"),
+    [(KILL_IN_ROUND.format(13), 5), (KILL_IN_ROUND.format(4), 10), (KILL_WHILE_SAVING, 3)],
+    ids=["mid-run", "before the first checkpoint", "while saving"],
+)
+def test_a_killed_run_with_its_states_on_disk_loses_nothing(
+    prelude: str, every: int, tmp_path: Path, unbroken: Path
+) -> None:
+    """And it ends as the run in memory did."""
+    folder = tmp_path / "A"
+    killed(prelude, *KILLED, "--store", "disk", "--checkpoint-every", every, "--out", folder)
+    assert not (folder / "summary.json").exists() and any((folder / "state" / "rows").iterdir())
+    good("run", "--resume", folder, "--quiet")
+    same_run(folder, unbroken)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_resumes_exactly_with_a_partial_cohort(method: str, tmp_path: Path) -> None:
     arguments = (*SHORT, "--rounds", 5, "--method", method, "--cohort", 4, "--no-diagnostics")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from queue import SimpleQueue
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch import Tensor
 from ..core import Method, Problem, State, Task
 from ..data.clients import Clients
 from ..errors import Diverged, SartorError
+from ..rows import Rows
 from ..threads import one_thread
 from .stack import Stack
 
@@ -28,7 +30,7 @@ _WORTH_IT = 1 << 19  # ... if its models have so many parameters in all: with fe
 
 
 class LocalEngine:
-    """All clients' data and states in memory; a stage runs over chunks of clients of similar size."""
+    """All clients' data in memory, their states there or on disk (`store`); chunks hold clients of similar size."""
 
     def __init__(
         self,
@@ -39,11 +41,13 @@ class LocalEngine:
         seed: int,
         chunk: int | None = None,
         workers: int | None = None,
+        store: Path | None = None,
     ) -> None:
         self.method, self.task, self.data, self.seed = method, task, data, seed
         self.clients = len(data)
         self.chunk = chunk
-        self.states = {k: v.expand(self.clients, *v.shape).clone() for k, v in start.items()}
+        self.store = store
+        self.states = {k: Rows(self.clients, v).at(store, f"client-{k}") for k, v in start.items()}
         self.visits = torch.zeros(self.clients, dtype=torch.int64)
         self.workers = workers or min(_SIDE_BY_SIDE, len(os.sched_getaffinity(0)))
         self._tasks: SimpleQueue[Task] = SimpleQueue()  # a module must not be used by two threads at once
@@ -69,7 +73,9 @@ class LocalEngine:
                     rows = ids[torch.from_numpy(here)]
                     self.visits[rows] += 1
                     for k, v in state.items():
-                        self.states[k][rows] = v
+                        self.states[k] = self.states[k].replaced(rows, v)
+                if self.store is None:
+                    self.settle()
             messages = {k: v.new_empty(len(ids), *v.shape[1:]) for k, v in found[0][1].items()}
             for here, (_, message) in zip(chunks, found, strict=True):
                 for k, v in message.items():
@@ -97,22 +103,21 @@ class LocalEngine:
             self._tasks.put(task)
 
     def _at(self, stage: str, round: int, state: State, down: State, stack: Stack) -> tuple[State, State]:
+        shared = down.pop("global", None)
         if stage == "train":
-            down.pop("global", None)
             new, message = self.method.client(state, down, stack)
             self._check_finite(round, stack.ids, new | message)
             return new, message
         if stage == "diagnose":
             return {}, self.method.diagnose(state, down, stack)
         if stage == "evaluate":
-            return {}, self._evaluate(state, down, stack)
+            return {}, self._evaluate(state, down, shared, stack)
         if stage == "personal":
             model = self.method.personal(state, down, stack)
             return {}, {} if model is None else {"personal": model} | stack.statistics(model)
         raise SartorError(f"a stage is train, evaluate, diagnose or personal; got {stage!r}.")
 
-    def _evaluate(self, state: State, down: State, stack: Stack) -> State:
-        shared = down.pop("global", None)
+    def _evaluate(self, state: State, down: State, shared: Tensor | None, stack: Stack) -> State:
         out: State = {}
         for name, theta in (("personal", self.method.personal(state, down, stack)), ("global", shared)):
             if theta is None:
@@ -138,11 +143,17 @@ class LocalEngine:
         return {k: v[:1].expand(len(here), *v.shape[1:]) if v.stride(0) == 0 else v[rows] for k, v in down.items()}
 
     def save(self) -> State:
-        return {"visits": self.visits} | {f"state/{k}": v for k, v in self.states.items()}
+        out = {"visits": self.visits}
+        for k, rows in self.states.items():
+            out |= rows.saved(f"state/{k}")
+        return out
 
     def restore(self, states: State) -> None:
         self.visits = states["visits"].clone()
-        self.states = {k: states[f"state/{k}"].to(v) for k, v in self.states.items()}
+        self.states = {k: rows.restored(f"state/{k}", states) for k, rows in self.states.items()}
+
+    def settle(self) -> None:
+        self.states = {k: rows.settle() for k, rows in self.states.items()}
 
 
 class SerialEngine(LocalEngine):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean, weigh
-from ..core import Local, Method, Problem, State
+from ..core import Local, Method, Problem, Server, State
 from ..couplings import Free, Quadratic
 from ..diagnostics import inner_loop_warnings, prox_facts
 from ..errors import one_of, positive
@@ -41,7 +41,7 @@ class Ditto(Method):
         positive("Ditto", lam=self.lam)
         one_of("Ditto", "weighting", self.weighting, ["uniform", "size"])
 
-    def init(self, problem: Problem) -> tuple[State, State]:
+    def init(self, problem: Problem) -> tuple[Server, State]:
         server = {"w": problem.start, "share": problem.share}
         return server, {"v": problem.start} if self.joint else {}
 
@@ -54,7 +54,7 @@ class Ditto(Method):
         v = self.solver.minimise(local, state["v"], Quadratic(self.lam, w), stream=stream)
         return {"v": v}, {"w": w_k}
 
-    def server(self, server: State, ids: Tensor, messages: State, round: int) -> State:
+    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         weights = weigh(self.weighting, server["share"], ids)
         return server | {"w": self.aggregate(messages["w"], weights)}
 
@@ -67,5 +67,5 @@ class Ditto(Method):
         w, v = down["w"], self.personal(state, down, local)
         return {"envelope_gradient": self.lam * (w - v)} | prox_facts(local, v, Quadratic(self.lam, w), self.solver)
 
-    def warnings(self, server: State, round: int, facts: Mapping[str, float]) -> list[str]:
+    def warnings(self, server: Server, round: int, facts: Mapping[str, float]) -> list[str]:
         return inner_loop_warnings("Ditto", self.solver, self.lam, facts)

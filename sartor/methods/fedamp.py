@@ -21,10 +21,11 @@ import torch
 from torch import Tensor
 
 from ..attention import KINDS, attention
-from ..core import Local, Method, Problem, State
+from ..core import Local, Method, Problem, Server, State
 from ..couplings import Quadratic
 from ..diagnostics import prox_facts
 from ..errors import SartorError, need, one_of, positive
+from ..rows import Rows
 from ..solvers import SGD, Solver
 
 
@@ -36,6 +37,7 @@ class FedAMP(Method):
     sigma: float = 10.0
     self_weight: float = 0.8
     alpha: float | None = None  # none: the constant self weight
+    among: str = "all"  # whom a client may attend to; "cohort": those asked in the same round (large federations)
     beta: float = 10.0
     beta_decay: float = 1.0
     beta_every: int = 30
@@ -44,6 +46,7 @@ class FedAMP(Method):
     def __post_init__(self) -> None:
         positive("FedAMP", sigma=self.sigma, beta=self.beta, beta_decay=self.beta_decay, beta_every=self.beta_every)
         one_of("FedAMP", "attention", self.attention, KINDS)
+        one_of("FedAMP", "among", self.among, ["all", "cohort"])
         need(0 <= self.self_weight <= 1, f"FedAMP needs self_weight in [0, 1]; got {self.self_weight}.")
         if self.alpha is not None:
             positive("FedAMP", alpha=self.alpha)
@@ -69,40 +72,45 @@ class FedAMP(Method):
         xi[torch.arange(len(ids)), ids] = (1 - xi.sum(1)).clamp(min=0)
         return xi
 
-    def init(self, problem: Problem) -> tuple[State, State]:
+    def init(self, problem: Problem) -> tuple[Server, State]:
         w = problem.start
-        return {"w": w.expand(problem.clients, -1).clone()}, {"w": w}
+        return {"w": Rows(problem.clients, w)}, {"w": w}
 
-    def downlink(self, server: State, ids: Tensor, round: int) -> State:
-        return {"u": self.weights(server["w"], ids) @ server["w"]}
+    def downlink(self, server: Server, ids: Tensor, round: int) -> State:
+        if self.among == "cohort":
+            W = server["w"][ids]
+            return {"u": self.weights(W, torch.arange(len(ids))) @ W}
+        W = server["w"].whole()
+        return {"u": self.weights(W, ids) @ W}
 
     def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
         u = down["u"]
         w = self.solver.minimise(local, u, Quadratic(1 / self.beta_k(local.round), u))
         return {"w": w}, {"w": w}
 
-    def server(self, server: State, ids: Tensor, messages: State, round: int) -> State:
-        w = server["w"].clone()
-        w[ids] = messages["w"]
-        return {"w": w}
+    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+        return {"w": server["w"].replaced(ids, messages["w"])}
 
-    def shared(self, server: State) -> None:
+    def shared(self, server: Server) -> None:
         return None
 
     def personal(self, state: State, down: State, local: Local) -> Tensor:
         return state["w"]
 
-    def collaboration(self, server: State) -> Tensor:
-        return self.weights(server["w"], torch.arange(len(server["w"])))
+    def collaboration(self, server: Server) -> Tensor | None:
+        if self.among == "cohort":
+            return None
+        return self.weights(server["w"].whole(), torch.arange(len(server["w"])))
 
     def diagnose(self, state: State, down: State, local: Local) -> State:
         facts = prox_facts(local, state["w"], Quadratic(1 / self.beta_k(local.round), down["u"]), self.solver)
         return {"message_gap": (state["w"] - down["u"]).norm(dim=1)} | facts
 
-    def warnings(self, server: State, round: int, facts: Mapping[str, float]) -> list[str]:
+    def warnings(self, server: Server, round: int, facts: Mapping[str, float]) -> list[str]:
         if round == 0 or len(server["w"]) == 1:
             return []
-        if float(self.collaboration(server).diagonal().min()) < 1 - 1e-3:
+        xi = self.collaboration(server)
+        if xi is None or float(xi.diagonal().min()) < 1 - 1e-3:
             return []
         return ["FedAMP's weights are one-hot: this equals local training; raise sigma or alpha, or lower self_weight."]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean, weigh
-from ..core import Local, Method, Problem, State
+from ..core import Local, Method, Problem, Server, State
 from ..couplings import Free, Quadratic
 from ..diagnostics import inner_loop_warnings, prox_facts
 from ..errors import not_negative, one_of
@@ -34,7 +34,7 @@ class FedAvg(Method):
         not_negative("FedProx", mu=self.mu)
         one_of("FedAvg", "weighting", self.weighting, ["uniform", "size"])
 
-    def init(self, problem: Problem) -> tuple[State, State]:
+    def init(self, problem: Problem) -> tuple[Server, State]:
         return {"w": problem.start, "share": problem.share}, {}
 
     def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
@@ -42,7 +42,7 @@ class FedAvg(Method):
         tie = Quadratic(self.mu, w) if self.mu else Free()
         return {}, {"w": self.solver.minimise(local, w, tie)}
 
-    def server(self, server: State, ids: Tensor, messages: State, round: int) -> State:
+    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         weights = weigh(self.weighting, server["share"], ids)
         return server | {"w": self.aggregate(messages["w"], weights)}
 
@@ -52,5 +52,5 @@ class FedAvg(Method):
     def diagnose(self, state: State, down: State, local: Local) -> State:
         return {"gradient_mean": local.full_grad(down["w"])} | prox_facts(local, down["w"], Free(), self.solver)
 
-    def warnings(self, server: State, round: int, facts: Mapping[str, float]) -> list[str]:
+    def warnings(self, server: Server, round: int, facts: Mapping[str, float]) -> list[str]:
         return inner_loop_warnings("FedProx" if self.mu else "FedAvg", self.solver, self.mu, facts)

@@ -23,10 +23,11 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import Local, Method, Problem, State
+from ..core import Local, Method, Problem, Server, State
 from ..couplings import Quadratic
 from ..diagnostics import flame_theorem1, inner_loop_warnings, prox_facts, prox_slope
 from ..errors import one_of, positive
+from ..rows import Rows
 from ..solvers import SGD, Inexact, Solver
 
 
@@ -46,10 +47,10 @@ class FLAME(Method):
         one_of("FLAME", "anchor", self.anchor, ["local", "global"])
         one_of("FLAME", "weighting", self.weighting, ["uniform", "size"])
 
-    def init(self, problem: Problem) -> tuple[State, State]:
+    def init(self, problem: Problem) -> tuple[Server, State]:
         w = problem.start
         start = {"theta": w, "w": w} | ({"gap": w.new_zeros(1)} if isinstance(self.solver, Inexact) else {})
-        return {"w": w, "u": w.expand(problem.clients, -1).clone()}, start
+        return {"w": w, "u": Rows(problem.clients, w), "sum": problem.clients * w.double()}, start
 
     def lam_alpha(self, local: Local) -> float | Tensor:
         return self.lam / local.clients if self.weighting == "uniform" else self.lam * local.share
@@ -66,10 +67,8 @@ class FLAME(Method):
             new["gap"] = prox_slope(local, theta, tie).square().sum(1, keepdim=True)
         return new, {"u": w_i + pi / rho}
 
-    def server(self, server: State, ids: Tensor, messages: State, round: int) -> State:
-        u = server["u"].clone()
-        u[ids] = messages["u"]
-        return {"w": self.aggregate(u, u.new_ones(len(u))), "u": u}
+    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+        return mean_of_last(server, ids, messages["u"], self.aggregate)
 
     def personal(self, state: State, down: State, local: Local) -> Tensor:
         return state["theta"]
@@ -91,7 +90,7 @@ class FLAME(Method):
             facts |= {"inexact_gap": state["gap"][:, 0], "inexact_missed": missed.to(w.dtype)}
         return facts
 
-    def warnings(self, server: State, round: int, facts: Mapping[str, float]) -> list[str]:
+    def warnings(self, server: Server, round: int, facts: Mapping[str, float]) -> list[str]:
         m = len(server["u"])
         x = self.lam / m if self.weighting == "uniform" else self.lam  # the largest λα_i there can be
         said = inner_loop_warnings("FLAME", self.solver, self.lam, facts)
@@ -105,3 +104,18 @@ class FLAME(Method):
                 f"FLAME: {facts['inexact_missed_mean']:.0%} of clients did not reach ‖∇‖² <= ε (17); raise max_steps."
             )
         return said
+
+
+def mean_of_last(server: Server, ids: Tensor, u: Tensor, aggregate: Aggregator) -> Server:
+    """FLAME's server, eq. (14): w is the aggregate of every client's last u, those that sat out included.
+
+    The mean comes from a running sum in double precision, so that a round costs as much as its cohort.
+    Any other aggregate needs all rows.
+    """
+    rows: Rows = server["u"]
+    new, m = rows.replaced(ids, u), len(rows)
+    if aggregate is not mean:
+        everyone = new.whole()
+        return {"w": aggregate(everyone, everyone.new_ones(m)), "u": new, "sum": server["sum"]}
+    total = server["sum"] + (u.double() - rows[ids].double()).sum(0)
+    return {"w": (total / m).to(u.dtype), "u": new, "sum": total}

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import Local, Method, Problem, State
+from ..core import Local, Method, Problem, Server, State
 from ..couplings import Projected, Projection
 from ..diagnostics import prox_facts
 from ..errors import one_of, positive
+from ..rows import Rows
 from ..solvers import SGD, Solver
+from .flame import mean_of_last
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,10 @@ class FlameLpProj(Method):
     def P(self, d: int) -> Projection:
         return Projection(self.d_sub, d, self.projection_seed, self.projection)
 
-    def init(self, problem: Problem) -> tuple[State, State]:
+    def init(self, problem: Problem) -> tuple[Server, State]:
         w = self.P(len(problem.start)).project(problem.start[None])[0]
-        return {"w": w, "u": w.expand(problem.clients, -1).clone()}, {"theta": problem.start, "w": w}
+        server = {"w": w, "u": Rows(problem.clients, w), "sum": problem.clients * w.double()}
+        return server, {"theta": problem.start, "w": w}
 
     def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
         w, theta, w_i, rho = down["w"], state["theta"], state["w"], self.rho
@@ -55,12 +58,10 @@ class FlameLpProj(Method):
         pi = pi + rho * (w_i - w)
         return {"theta": theta, "w": w_i}, {"u": w_i + pi / rho}
 
-    def server(self, server: State, ids: Tensor, messages: State, round: int) -> State:
-        u = server["u"].clone()
-        u[ids] = messages["u"]
-        return {"w": self.aggregate(u, u.new_ones(len(u))), "u": u}
+    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+        return mean_of_last(server, ids, messages["u"], self.aggregate)
 
-    def shared(self, server: State) -> None:
+    def shared(self, server: Server) -> None:
         return None  # w is a point of the subspace, not a model
 
     def personal(self, state: State, down: State, local: Local) -> Tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..core import Local, Method, Problem, State
+from ..core import Local, Method, Problem, Server, State
 from ..couplings import Free
 from ..solvers import SGD, Solver
 
@@ -17,19 +17,19 @@ class LocalOnly(Method):
 
     solver: Solver = SGD()
 
-    def init(self, problem: Problem) -> tuple[State, State]:
+    def init(self, problem: Problem) -> tuple[Server, State]:
         return {}, {"theta": problem.start}
 
-    def downlink(self, server: State, ids: Tensor, round: int) -> State:
+    def downlink(self, server: Server, ids: Tensor, round: int) -> State:
         return {}
 
     def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
         return {"theta": self.solver.minimise(local, state["theta"], Free())}, {}
 
-    def server(self, server: State, ids: Tensor, messages: State, round: int) -> State:
+    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         return server
 
-    def shared(self, server: State) -> None:
+    def shared(self, server: Server) -> None:
         return None
 
     def personal(self, state: State, down: State, local: Local) -> Tensor:

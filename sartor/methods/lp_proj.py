@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import Local, Method, Problem, State
+from ..core import Local, Method, Problem, Server, State
 from ..couplings import Projected, Projection
 from ..diagnostics import prox_facts
 from ..errors import need, one_of, positive
@@ -51,7 +51,7 @@ class LpProj(Method):
     def P(self, d: int) -> Projection:
         return Projection(self.d_sub, d, self.projection_seed, self.projection)
 
-    def init(self, problem: Problem) -> tuple[State, State]:
+    def init(self, problem: Problem) -> tuple[Server, State]:
         w = self.P(len(problem.start)).project(problem.start[None])[0]
         return {"w": w if self.first == "projected" else 0 * w}, {"x": problem.start}
 
@@ -63,11 +63,11 @@ class LpProj(Method):
             w = w - self.eta * self.lam * Projected(self.lam, w, P, self.p).slope(x)
         return {"x": x}, {"w": w}
 
-    def server(self, server: State, ids: Tensor, messages: State, round: int) -> State:
+    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         w = messages["w"]
         return {"w": (1 - self.beta) * server["w"] + self.beta * self.aggregate(w, w.new_ones(len(w)))}
 
-    def shared(self, server: State) -> None:
+    def shared(self, server: Server) -> None:
         return None  # w is a point of the subspace, not a model
 
     def personal(self, state: State, down: State, local: Local) -> Tensor:
@@ -77,7 +77,7 @@ class LpProj(Method):
         tie = Projected(self.lam, down["w"], self.P(state["x"].shape[1]), self.p)
         return {"envelope_gradient": self.lam * tie.slope(state["x"])} | prox_facts(local, state["x"], tie, self.solver)
 
-    def warnings(self, server: State, round: int, facts: Mapping[str, float]) -> list[str]:
+    def warnings(self, server: Server, round: int, facts: Mapping[str, float]) -> list[str]:
         if self.p == 2 and self.eta * self.lam > 2:
             return [
                 f"Lp-Proj: η·λ = {self.eta * self.lam:g} > 2: the w-step overshoots; take eta < {2 / self.lam:.3g}."

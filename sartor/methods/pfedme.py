@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean, weigh
-from ..core import Local, Method, Problem, State
+from ..core import Local, Method, Problem, Server, State
 from ..couplings import Quadratic
 from ..diagnostics import inner_loop_warnings, prox_facts
 from ..errors import need, one_of, positive
@@ -48,7 +48,7 @@ class PFedMe(Method):
         one_of("pFedMe", "score", self.score, ["theta", "w"])
         one_of("pFedMe", "weighting", self.weighting, ["uniform", "size"])
 
-    def init(self, problem: Problem) -> tuple[State, State]:
+    def init(self, problem: Problem) -> tuple[Server, State]:
         w = problem.start
         return {"w": w, "share": problem.share}, {"theta": w, "w": w}
 
@@ -60,7 +60,7 @@ class PFedMe(Method):
             w_i = w_i - self.eta * self.lam * (w_i - theta)
         return {"theta": theta, "w": w_i}, {"w": w_i}
 
-    def server(self, server: State, ids: Tensor, messages: State, round: int) -> State:
+    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         weights = weigh(self.weighting, server["share"], ids)
         return server | {"w": (1 - self.beta) * server["w"] + self.beta * self.aggregate(messages["w"], weights)}
 
@@ -73,7 +73,7 @@ class PFedMe(Method):
             local, theta, Quadratic(self.lam, w), self.solver
         )
 
-    def warnings(self, server: State, round: int, facts: Mapping[str, float]) -> list[str]:
+    def warnings(self, server: Server, round: int, facts: Mapping[str, float]) -> list[str]:
         said = inner_loop_warnings("pFedMe", self.solver, self.lam, facts)
         if self.eta * self.lam > 2:
             said.append(

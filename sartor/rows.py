@@ -1,0 +1,145 @@
+"""Rows: a table with one row per client, of which a round touches few; in memory, or on disk where it is larger.
+
+Used purely: `rows[ids]` reads, `rows.replaced(ids, values)` is a new table and the old one stays as it was. What was
+replaced waits in memory until `settle` writes it to the base. A base on disk is a plain .npy file that is settled only
+after a checkpoint holds the same rows, so a crash at any moment loses nothing: the checkpoint's rows are written again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .core import State
+from .errors import SartorError
+
+Blocks = tuple[tuple[Tensor, Tensor], ...]
+
+
+class Base(Protocol):
+    """Where settled rows are."""
+
+    def read(self, ids: Tensor) -> Tensor: ...
+
+    def write(self, ids: Tensor, values: Tensor) -> None: ...
+
+
+class Memory:
+    """All rows in one tensor."""
+
+    def __init__(self, count: int, start: Tensor) -> None:
+        self.rows = start.expand(count, *start.shape).clone()
+
+    def read(self, ids: Tensor) -> Tensor:
+        return self.rows[ids]
+
+    def write(self, ids: Tensor, values: Tensor) -> None:
+        self.rows[ids] = values
+
+
+class Disk:
+    """Rows in a memory-mapped .npy file, sparse until written; a row that was never written is the start."""
+
+    def __init__(self, count: int, start: Tensor, folder: Path, name: str) -> None:
+        self.start = start
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.rows = _mapped(folder / f"{name}.npy", (count, *start.shape), start.numpy().dtype)
+            self.known = _mapped(folder / f"{name}.known.npy", (count,), np.dtype(bool))
+        except (OSError, ValueError) as e:
+            raise SartorError(
+                f"cannot keep the clients' states in {folder}: {e}. Free some space, or use memory."
+            ) from e
+
+    def read(self, ids: Tensor) -> Tensor:
+        at = ids.numpy()
+        known = np.flatnonzero(self.known[at])
+        out = self.start.expand(len(at), *self.start.shape).clone()
+        out[torch.from_numpy(known)] = torch.from_numpy(self.rows[at[known]])  # holes of the file are not touched
+        return out
+
+    def write(self, ids: Tensor, values: Tensor) -> None:
+        at = ids.numpy()
+        self.rows[at] = values.numpy()
+        self.known[at] = True
+
+    def flush(self) -> None:
+        """See to it that what was written is on the disk, before the checkpoint that holds it is replaced."""
+        self.rows.flush()
+        self.known.flush()
+
+
+def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> np.memmap:
+    if path.exists():
+        held = np.lib.format.open_memmap(path, mode="r+")
+        if held.shape != shape or held.dtype != dtype:
+            raise ValueError(f"{path.name} holds {held.shape} {held.dtype}, not {shape} {dtype}")
+        return held
+    return np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+
+
+class Rows:
+    """One row per client. Without a base, every row is the start until it is replaced."""
+
+    def __init__(self, count: int, start: Tensor, base: Base | None = None, waiting: Blocks = ()) -> None:
+        self.count, self.start, self.base, self.waiting = count, start, base, waiting
+
+    def __len__(self) -> int:
+        return self.count
+
+    def at(self, folder: Path | None, name: str) -> Rows:
+        """The same rows with a base: in memory, or in files of `folder`."""
+        base = Memory(self.count, self.start) if folder is None else Disk(self.count, self.start, folder, name)
+        return Rows(self.count, self.start, base, self.waiting)
+
+    def __getitem__(self, ids: Tensor) -> Tensor:
+        """[c, ...] the rows of the clients `ids`, a copy."""
+        out = self.start.expand(len(ids), *self.start.shape).clone() if self.base is None else self.base.read(ids)
+        for theirs, values in self.waiting:
+            _, here, there = np.intersect1d(ids.numpy(), theirs.numpy(), return_indices=True)
+            out[torch.from_numpy(here)] = values[torch.from_numpy(there)]
+        return out
+
+    def whole(self) -> Tensor:
+        """[m, ...] all rows."""
+        return self[torch.arange(self.count)]
+
+    def replaced(self, ids: Tensor, values: Tensor) -> Rows:
+        """A table in which the clients `ids` have the rows `values`."""
+        return Rows(self.count, self.start, self.base, (*self.waiting, (ids, values)))
+
+    def settle(self) -> Rows:
+        """Write what waits to the base."""
+        assert self.base is not None
+        if len(self.waiting) > 1:
+            ids = self._touched()
+            self.base.write(ids, self[ids])
+        elif self.waiting:
+            self.base.write(*self.waiting[0])
+        return Rows(self.count, self.start, self.base)
+
+    def _touched(self) -> Tensor:
+        """The clients whose rows wait, each once."""
+        ids = np.unique(np.concatenate([ids.numpy() for ids, _ in self.waiting] or [np.zeros(0, dtype=np.int64)]))
+        return torch.from_numpy(ids)
+
+    def saved(self, name: str) -> State:
+        """What a checkpoint must hold: all rows, or of a base on disk those that are not yet in it."""
+        if not isinstance(self.base, Disk):
+            return {name: self.whole()}
+        self.base.flush()
+        ids = self._touched()
+        return {f"{name}/ids": ids, f"{name}/rows": self[ids]}
+
+    def restored(self, name: str, held: State) -> Rows:
+        """These rows as a checkpoint held them."""
+        assert self.base is not None
+        if isinstance(self.base, Disk):
+            self.base.write(held[f"{name}/ids"], held[f"{name}/rows"])
+        else:
+            self.base.write(torch.arange(self.count), held[name])
+        return Rows(self.count, self.start, self.base)
