@@ -11,22 +11,12 @@ import argparse
 import torch
 from loops import LOOPS
 from measure import Threads, difference, emit_pair, take_turns
-from torch import Tensor
-from work import WORKS, federation, start
-
-from sartor.rounds import Run
+from work import WORKS, federation, outcome, start
 
 TARGETS = {"softmax": 12.0, "mlp": 4.0, "cnn": 1.3}  # for the personalised methods
 CASES = [(work, method) for work in WORKS for method in ("fedavg", "flame", "pfedme", "ditto")]
 QUICK = [("softmax", "flame"), ("softmax", "pfedme"), ("softmax", "ditto"), ("mlp", "flame"), ("cnn", "flame")]
 TOLERANCE = 1e-9
-
-
-def outcome(run: Run) -> dict[str, Tensor]:
-    """The global model and the clients' personal ones, by their names in the paper."""
-    kept = run.engine.save()
-    personal = {k: kept[f"state/{k}"] for k in ("theta", "v") if f"state/{k}" in kept}
-    return {"w": run.server["w"]} | personal
 
 
 def agreement(work: str, method: str, rounds: int) -> float:

@@ -34,15 +34,22 @@ def part(name: str, python: str, program: list[str]) -> list[Result]:
             [python, str(HERE / program[0]), *program[1:]], capture_output=True, text=True, timeout=SLOWEST
         )
     except (subprocess.TimeoutExpired, OSError) as error:
-        return [{"part": name, "case": "all", "failed": True, "note": str(error).replace(str(HERE), "benchmarks")}]
+        return [_failure(name, "all", str(error))]
     found: list[Result] = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"part":')]
     for result in found:
         print(f"  {result['case']}: {result.get('ratio') or result.get('note')}", file=sys.stderr, flush=True)
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no message"])[-1]
         print(done.stderr[-4000:], file=sys.stderr)
-        found.append({"part": name, "case": "the rest", "failed": True, "note": said})
+        found.append(_failure(name, "the rest", said))
     return found
+
+
+def _failure(name: str, case: str, said: str) -> Result:
+    """A part that did not finish, without this machine's paths."""
+    for path in (HERE.resolve(), Path.cwd()):
+        said = said.replace(f"{path}/", "")
+    return {"part": name, "case": case, "failed": True, "note": said}
 
 
 def about(peers: str) -> dict[str, Any]:

@@ -1,22 +1,24 @@
 """What a round costs as the federation, the cohort, the model and the number of workers grow.
 
 Clients beyond the first 100 hold the same samples as client i mod 100, so that only what a federation's size must cost
-grows: its states. Each size runs in a process of its own, in turns with a federation of 1,000, so that peak memory
-belongs to it and the ratio to one run.
+grows: its states, which lie on disk. Each size runs in a process of its own, in turns with a federation of 1,000, so
+that peak memory belongs to it and the ratio to one run: ten rounds and a checkpoint, then the other.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
 from measure import AT_LEAST, AT_MOST, emit, peak_mebibytes, take_turns
-from work import METHODS, SEED, WORKS, federation, start
+from work import METHODS, SEED, WORKS, federation, outcome, start
 
 import sartor as st
 from sartor.core import Method
@@ -28,7 +30,7 @@ COHORT, BASE = 100, 1_000
 SIZES = (10_000, 100_000)
 COHORTS = (10, 100, 1_000)
 MODELS = ("softmax", "dnn", "2nn", "mlp(400)")
-OPTIONS: dict[str, object] = {}  # how states are kept, once there is a choice
+ROUNDS = 10  # to a checkpoint
 FLAT, MEMORY, SPEED_UP = 1.3, 4096.0, 1.6  # the targets: times as long, MiB, times as fast
 
 
@@ -46,23 +48,25 @@ def _many(clients: int) -> Clients:
     return Clients(few.x, few.y, bounds, [str(i) for i in range(clients)], few.classes, few.about)
 
 
-def _run(method: str, clients: int, cohort: int = COHORT, model: str = "softmax") -> Run:
+def _run(method: str, clients: int, cohort: int = COHORT, model: str = "softmax", store: Path | None = None) -> Run:
     made = replace(WORKS["softmax"], model=model).build()
-    return prepare(_method(method), made, _many(clients), seed=SEED, cohort=cohort, **OPTIONS).run  # type: ignore[arg-type]
+    return prepare(_method(method), made, _many(clients), seed=SEED, cohort=cohort, store=store).run
 
 
 def size(method: str, clients: int, repeats: int) -> None:
     """A large federation against one of 1,000 clients, both with a cohort of 100."""
-    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    held = 4 * 4 * 7850 * clients  # FLAME keeps three vectors for a client, and a copy of one passes through
-    case = f"{clients:,} clients {method}"
-    if held > 0.8 * available and not OPTIONS:
-        emit("scaling", case, note=f"left out: needs about {held >> 30} GiB of memory")
-        return
-    small, large = _run(method, BASE), _run(method, clients)
-    found = take_turns({"small": small.step, "large": large.step}, repeats)
-    longer, note = found["large"] / found["small"], f"against {BASE:,} clients"
-    emit("scaling", case, ours=found["large"], ratio=longer, target=FLAT, sense=AT_MOST, note=note)
+    with tempfile.TemporaryDirectory(prefix="sartor-scaling-") as folder:
+        runs = {m: _run(method, m, store=Path(folder) / str(m)) for m in (BASE, clients)}
+
+        def ten_rounds(m: int) -> None:
+            for _ in range(ROUNDS):
+                runs[m].step()
+            runs[m].save(Path(folder) / f"{m}.checkpoint", "")
+
+        found = take_turns({str(m): partial(ten_rounds, m) for m in runs}, repeats)
+    case, note = f"{clients:,} clients {method}", f"against {BASE:,} clients; a checkpoint every {ROUNDS} rounds"
+    longer = found[str(clients)] / found[str(BASE)]
+    emit("scaling", case, ours=found[str(clients)] / ROUNDS, ratio=longer, target=FLAT, sense=AT_MOST, note=note)
     emit("scaling", f"{case}, peak MiB", ratio=peak_mebibytes(), target=MEMORY, sense=AT_MOST)
 
 
@@ -90,7 +94,7 @@ def workers(work: str, repeats: int) -> None:
     data = federation(WORKS[work])
     runs = {k: start(WORKS[work], "flame", data, workers=k) for k in (1, 2)}
     found = take_turns({str(k): run.step for k, run in runs.items()}, repeats)
-    one, two = (run.server | run.engine.save() for run in runs.values())
+    one, two = (outcome(run) for run in runs.values())
     emit(
         "workers",
         f"{work} flame",

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import sartor as st
 from sartor.core import Method
@@ -68,7 +68,7 @@ METHODS: dict[str, Callable[[Work], Method]] = {
 
 
 @lru_cache(maxsize=1)
-def _source(wanted: int) -> tuple[str, torch.Tensor, torch.Tensor]:
+def _source(wanted: int) -> tuple[str, Tensor, Tensor]:
     """(name, x, y): Fashion-MNIST where found, else made."""
     try:
         found = st.data.load("fashion-mnist", download=False)
@@ -98,3 +98,10 @@ def federation(work: Work) -> Clients:
 def start(work: Work, method: str, data: Clients, **options: object) -> Run:
     """Our run, before its first round."""
     return prepare(METHODS[method](work), work.build(), data, seed=SEED, **options).run  # type: ignore[arg-type]
+
+
+def outcome(run: Run) -> dict[str, Tensor]:
+    """The global model and the clients' personal ones, by their names in the paper."""
+    kept = run.engine.save()
+    personal = {k: kept[f"state/{k}"] for k in ("theta", "v") if f"state/{k}" in kept}
+    return {"w": run.server["w"]} | personal

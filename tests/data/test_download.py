@@ -48,6 +48,7 @@ def test_digest_of_the_file_itself(serve: Serve, tmp_path: Path) -> None:
         ((404, b"", 0), "answered 404"),
         ((500, b"oh", 2), "answered 500"),
     ],
+    ids=["other content", "cut gzip", "broken off", "404", "500"],
 )
 def test_failures_leave_nothing(serve: Serve, tmp_path: Path, page: object, message: str) -> None:
     folder = tmp_path / "cache"

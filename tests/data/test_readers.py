@@ -41,6 +41,7 @@ def test_idx(tmp_path: Path, packed: bool) -> None:
         (gzip.compress(idx(CUBE))[:-9], "truncated or damaged"),
         (b"\x1f\x8bgarbage that is no gzip at all", "truncated or damaged"),
     ],
+    ids=["one byte short", "one byte long", "cut header", "empty", "text", "cut gzip", "no gzip"],
 )
 def test_bad_idx(tmp_path: Path, data: bytes, message: str) -> None:
     path = tmp_path / "file"
