@@ -20,11 +20,11 @@ test: check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 check: setup
-	$(BIN)/ruff check sartor tests
+	$(BIN)/ruff check sartor tests benchmarks
 	$(BIN)/mypy
 
 clean:
-	rm -rf .venv runs .pytest_cache .mypy_cache .ruff_cache *.egg-info
+	rm -rf .venv .venv-bench runs .pytest_cache .mypy_cache .ruff_cache *.egg-info
 
 # Against a plain loop, Flower and pfl, and against the machine's limit. Writes benchmarks/RESULTS.md and results.json.
 .PHONY: bench bench-quick

@@ -37,7 +37,7 @@ FLAT, MEMORY, SPEED_UP = 1.3, 4096.0, 1.6  # the targets: times as long, MiB, ti
 def _method(name: str) -> Method:
     work = WORKS["softmax"]
     if name == "fedamp":
-        return st.FedAMP(solver=st.SGD(lr=work.lr, batch=work.batch))
+        return st.FedAMP(among="cohort", solver=st.SGD(lr=work.lr, batch=work.batch))  # its sampled form
     return METHODS[name](work)
 
 

@@ -35,10 +35,17 @@ class Memory:
         self.rows = start.expand(count, *start.shape).clone()
 
     def read(self, ids: Tensor) -> Tensor:
-        return self.rows[ids]
+        return self.rows[_span(ids)]
 
     def write(self, ids: Tensor, values: Tensor) -> None:
-        self.rows[ids] = values
+        self.rows[_span(ids)] = values
+
+
+def _span(ids: Tensor) -> slice | Tensor:
+    """Neighbouring clients as a slice, which needs no copy."""
+    n = len(ids)
+    together = n > 0 and int(ids[-1] - ids[0]) == n - 1 and bool((ids.diff() == 1).all())
+    return slice(int(ids[0]), int(ids[-1]) + 1) if together else ids
 
 
 class Disk:
@@ -97,16 +104,17 @@ class Rows:
         return Rows(self.count, self.start, base, self.waiting)
 
     def __getitem__(self, ids: Tensor) -> Tensor:
-        """[c, ...] the rows of the clients `ids`, a copy."""
-        out = self.start.expand(len(ids), *self.start.shape).clone() if self.base is None else self.base.read(ids)
+        """[c, ...] the rows of the clients `ids`, to be read at once and not changed: it may be a view of the base."""
+        out = self.start.expand(len(ids), *self.start.shape) if self.base is None else self.base.read(ids)
+        out = out.clone() if self.waiting else out
         for theirs, values in self.waiting:
             _, here, there = np.intersect1d(ids.numpy(), theirs.numpy(), return_indices=True)
             out[torch.from_numpy(here)] = values[torch.from_numpy(there)]
         return out
 
     def whole(self) -> Tensor:
-        """[m, ...] all rows."""
-        return self[torch.arange(self.count)]
+        """[m, ...] all rows, a copy."""
+        return self[torch.arange(self.count)].clone()
 
     def replaced(self, ids: Tensor, values: Tensor) -> Rows:
         """A table in which the clients `ids` have the rows `values`."""

@@ -58,6 +58,16 @@ def test_flame_with_lam_alpha_equal_rho_makes_w_the_mean_of_theta() -> None:
     torch.testing.assert_close(result.run.server["w"], states(result)["theta"].mean(0))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_flame_s_running_sum_is_the_mean_over_all_last_messages(dtype: torch.dtype) -> None:
+    result = st.fit(
+        st.FLAME(solver=SGD), layers(5, 6, 3), ragged(), 200, cohort=2, dtype=dtype, evaluate_every=200, diagnose=False
+    )
+    server = result.run.server
+    tolerance = 1e-6 if dtype == torch.float32 else 1e-13
+    torch.testing.assert_close(server["w"], server["u"].whole().mean(0), atol=tolerance, rtol=tolerance)
+
+
 def test_flame_then_equals_pfedme_with_eta_one_over_lam() -> None:
     lam = 1.4
     flame = play(st.FLAME(lam=lam, rho=lam / 7, anchor="global", solver=SGD))

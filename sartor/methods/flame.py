@@ -107,15 +107,16 @@ class FLAME(Method):
 
 
 def mean_of_last(server: Server, ids: Tensor, u: Tensor, aggregate: Aggregator) -> Server:
-    """FLAME's server, eq. (14): w is the aggregate of every client's last u, those that sat out included.
+    """Equation (14): w is the aggregate of every client's last u, those that sat out included.
 
-    The mean comes from a running sum in double precision, so that a round costs as much as its cohort.
-    Any other aggregate needs all rows.
+    The mean of a partial cohort's round comes from a running sum in double precision, so that it costs as much as the
+    cohort, not the federation; a round in which everyone answers sums anew. Any other aggregate needs all rows.
     """
     rows: Rows = server["u"]
     new, m = rows.replaced(ids, u), len(rows)
-    if aggregate is not mean:
-        everyone = new.whole()
-        return {"w": aggregate(everyone, everyone.new_ones(m)), "u": new, "sum": server["sum"]}
-    total = server["sum"] + (u.double() - rows[ids].double()).sum(0)
+    if len(ids) == m or aggregate is not mean:
+        everyone = u if len(ids) == m else new.whole()
+        w = aggregate(everyone, everyone.new_ones(m))
+        return {"w": w, "u": new, "sum": m * w.double()}
+    total = server["sum"] + (u - rows[ids]).sum(0).double()
     return {"w": (total / m).to(u.dtype), "u": new, "sum": total}
