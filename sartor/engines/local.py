@@ -87,9 +87,9 @@ class LocalEngine:
         n = len(by_size)
         if self.chunk:
             return np.array_split(by_size, -(-n // self.chunk))
-        fits = max(1, min(34, _CACHE_BYTES // (self.task.size * self.data.x.element_size())))
-        least = _SIDE_BY_SIDE if n * self.task.size >= _WORTH_IT else 1
-        return np.array_split(by_size, min(n, max(-(-n // fits), least)))
+        fits = max(1, min(50, _CACHE_BYTES // (self.task.size * self.data.x.element_size())))
+        together = _SIDE_BY_SIDE if n * self.task.size >= _WORTH_IT else 1
+        return np.array_split(by_size, min(n, -(-n // (fits * together)) * together))
 
     def _stage(self, stage: str, round: int, ids: np.ndarray, down: State) -> tuple[State, State]:
         rows = torch.from_numpy(ids)
