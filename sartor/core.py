@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -140,7 +140,6 @@ class Method(ABC):
     Lp-Proj).
     """
 
-    paper: ClassVar[str] = ""
     train_all: bool = False
 
     @abstractmethod

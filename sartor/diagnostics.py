@@ -26,8 +26,10 @@ def prox_facts(local: Local, theta: Tensor, coupling: Coupling, solver: Solver) 
     `smoothness` is the data loss's curvature L; `overshoot` is 1 where one full gradient step of the solver's size
     raises h: a network trained near its limit has lr·L about 2 and does well, so L alone would be a false alarm.
     """
-    slope = prox_slope(local, theta, coupling)
-    facts = {"prox_residual": slope.norm(dim=1), "smoothness": curvature(local, theta)}
+    slope = local.full_grad(theta)
+    L = curvature(local, theta, slope)
+    coupling.add_grad_(slope, theta)
+    facts = {"prox_residual": slope.norm(dim=1), "smoothness": L}
     if isinstance(solver, SGD | Inexact):
         stepped = theta - solver.lr * slope
         rise = local.full_loss(stepped) + coupling.value(stepped) - local.full_loss(theta) - coupling.value(theta)
@@ -35,12 +37,12 @@ def prox_facts(local: Local, theta: Tensor, coupling: Coupling, solver: Solver) 
     return facts
 
 
-def curvature(local: Local, theta: Tensor, steps: int = 6) -> Tensor:
-    """The largest curvature of f_i near θ, [c], by power iteration on gradient differences; a lower bound of L."""
+def curvature(local: Local, theta: Tensor, slope: Tensor, steps: int = 6) -> Tensor:
+    """The largest curvature of f_i near θ, [c], by power iteration from slope = ∇f_i(θ); a lower bound of L."""
     v = torch.as_tensor(stream(0, "curvature").standard_normal(theta.shape[1])).to(theta).expand_as(theta)
     v = v / v.norm(dim=1, keepdim=True)
     small = 1e-3 if theta.dtype == torch.float32 else 1e-5
-    slope, L = local.full_grad(theta), theta.new_zeros(len(theta))
+    L = theta.new_zeros(len(theta))
     for _ in range(steps):
         Hv = (local.full_grad(theta + small * v) - slope) / small
         L = Hv.norm(dim=1)

@@ -22,6 +22,11 @@ from .tasks import Loss, ModelTask
 ENGINES = ("local", "serial")
 
 
+def natural_loss(clients: Clients) -> str:
+    """The loss that fits the targets: numbers, −1/+1 or classes."""
+    return "squared" if clients.classes is None else "hinge" if clients.y.is_floating_point() else "cross-entropy"
+
+
 def prepare(
     method: Method,
     model: nn.Module,
@@ -44,8 +49,7 @@ def prepare(
     one_of("a run", "engine", engine, ENGINES)
     need(chunk is None or chunk >= 1, f"a chunk holds at least 1 client; got {chunk}.")
     need(workers is None or workers >= 1, f"a run needs at least 1 worker; got {workers}.")
-    if loss is None:
-        loss = "squared" if clients.classes is None else "hinge" if clients.y.is_floating_point() else "cross-entropy"
+    loss = loss or natural_loss(clients)
     clients = clients.to(device, dtype)
     task = ModelTask(copy.deepcopy(model).to(device, dtype), loss)  # the user's model stays as it is
     _check_fit(task, clients)
@@ -54,7 +58,7 @@ def prepare(
     made: Engine = (
         LocalEngine(method, task, clients, start, seed, chunk, workers, store)
         if engine == "local"
-        else SerialEngine(method, task, clients, start, seed)
+        else SerialEngine(method, task, clients, start, seed, store)
     )
     run = Run(method, made, problem, server, len(clients) if cohort is None else cohort, sampling, store)
     about = {

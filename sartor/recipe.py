@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from . import data, models, tasks
 from .data import Clients, Dataset
 from .errors import SartorError, need, one_of, unknown
-from .fit import prepare
+from .fit import natural_loss, prepare
 from .result import Result
 from .settings import aggregator, method_from, to_table
 from .storage import write_text
@@ -110,7 +110,7 @@ class Recipe(BaseModel):
 
     def complete(self, clients: Clients) -> Recipe:
         """The same run with everything written out that was left to the method or to the data."""
-        loss = "squared" if clients.classes is None else "hinge" if clients.y.is_floating_point() else "cross-entropy"
+        loss = natural_loss(clients)
         model = {"squared": "linear", "hinge": "svm"}.get(loss, "mlp") if self.model == "auto" else self.model
         given = self.loss or models.LOSS.get(model) or loss
         if given not in tasks.LOSSES:

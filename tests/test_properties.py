@@ -16,7 +16,7 @@ import sartor as st
 from sartor.core import Method, Server, State
 from sartor.engines import LocalEngine, SerialEngine
 from sartor.engines.local import problem_of
-from sartor.methods import NAMES, build
+from sartor.methods import NAMES
 from sartor.models import layers
 from sartor.rounds import Run
 from sartor.rows import Rows
@@ -48,7 +48,7 @@ def make(name: str) -> Method:
     if name in EXTRA:
         return EXTRA[name]()
     settings = PRESETS.get(name, {}) | {"solver": SOLVER}
-    return build(name, settings)
+    return NAMES[name].make(**NAMES[name].preset | settings)
 
 
 def start(

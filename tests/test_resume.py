@@ -21,6 +21,7 @@ from commandline import (
     same_run,
     sartor,
     stop_in_round,
+    summary,
 )
 
 from sartor import FLAME
@@ -176,6 +177,13 @@ def test_the_same_settings_may_be_repeated(broken: Path, tmp_path: Path) -> None
     good(*SHORT, "--method", "flame", "--set", f"lam={FLAME().lam}", "--resume", broken)
     good(*SHORT, "--out", tmp_path / "B")
     same_run(broken, tmp_path / "B")
+
+
+def test_another_engine_may_go_on_with_states_on_disk(tmp_path: Path) -> None:
+    start = ("run", "--rounds", 4, "--checkpoint-every", 2, "--model", "softmax", "--store", "disk", "--quiet")
+    good(*start, "--out", tmp_path / "A")
+    good("run", "--resume", tmp_path / "A", "--rounds", 6, "--engine", "serial", "--quiet")
+    assert summary(tmp_path / "A")["rounds"] == 6
 
 
 def test_another_engine_may_go_on(broken: Path, tmp_path: Path) -> None:

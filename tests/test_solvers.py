@@ -202,7 +202,7 @@ def test_curvature_is_the_largest_eigenvalue() -> None:
     s = stack_of(q)
     theta = random(q.m, q.d)
     largest = np.array([np.linalg.eigvalsh(q.A[i])[-1] for i in s.ids])
-    found = curvature(s, theta, steps=200).numpy()
+    found = curvature(s, theta, s.full_grad(theta), steps=200).numpy()
     np.testing.assert_allclose(found, largest, rtol=1e-4)
 
 

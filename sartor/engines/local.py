@@ -159,8 +159,10 @@ class LocalEngine:
 class SerialEngine(LocalEngine):
     """One client at a time, in order. When something raises, it says which client, round and stage."""
 
-    def __init__(self, method: Method, task: Task, data: Clients, start: State, seed: int) -> None:
-        super().__init__(method, task, data, start, seed, chunk=1, workers=1)
+    def __init__(
+        self, method: Method, task: Task, data: Clients, start: State, seed: int, store: Path | None = None
+    ) -> None:
+        super().__init__(method, task, data, start, seed, chunk=1, workers=1, store=store)
 
     def _stage(self, stage: str, round: int, ids: np.ndarray, down: State) -> tuple[State, State]:
         try:

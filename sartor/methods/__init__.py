@@ -6,7 +6,7 @@ not the papers'.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..core import Method
@@ -65,16 +65,6 @@ def entry(name: str) -> Entry:
     return NAMES[name]
 
 
-def build(name: str, settings: dict[str, Any] | None = None) -> Method:
-    """The named method with these settings in place of its defaults."""
-    found = entry(name)
-    known = [f.name for f in fields(found.make)]  # type: ignore[arg-type]
-    for key in settings or {}:
-        if key not in known:
-            raise unknown(f"setting of {name}", key, known)
-    return found.make(**{**found.preset, **(settings or {})})
-
-
 __all__ = [
     "FLAME",
     "NAMES",
@@ -87,6 +77,5 @@ __all__ = [
     "LocalOnly",
     "LpProj",
     "PFedMe",
-    "build",
     "entry",
 ]
