@@ -84,7 +84,9 @@ class Quadratic:
             grad.add_(theta, alpha=self.lam).sub_(self.anchor[:a], alpha=self.lam)
 
     def pull_(self, theta: Tensor, step: float) -> None:
-        theta.lerp_(self.anchor[: len(theta)], step * _first(self.lam, len(theta)))
+        a = theta.shape[0]
+        anchor = self.anchor if a == self.anchor.shape[0] else self.anchor[:a]
+        theta.lerp_(anchor, step * _first(self.lam, a))
 
     def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         eye = torch.eye(theta.shape[1], dtype=theta.dtype, device=theta.device)

@@ -29,19 +29,26 @@ class Base(Protocol):
 
 
 class Memory:
-    """All rows in one tensor."""
+    """All rows in one tensor, which takes no memory before the first is written."""
 
     def __init__(self, count: int, start: Tensor) -> None:
-        self.rows = start.expand(count, *start.shape).clone()
+        self.rows = start.expand(count, *start.shape)
+        self.fresh = True
 
     def read(self, ids: Tensor) -> Tensor:
-        return self.rows[_span(ids)]
+        return self.rows[span(ids)]
 
     def write(self, ids: Tensor, values: Tensor) -> None:
-        self.rows[_span(ids)] = values
+        self.lay_out()
+        self.rows[span(ids)] = values
+
+    def lay_out(self) -> None:
+        """Take the memory. To be called before several threads write their rows."""
+        if self.fresh:
+            self.rows, self.fresh = self.rows.clone(), False
 
 
-def _span(ids: Tensor) -> slice | Tensor:
+def span(ids: Tensor) -> slice | Tensor:
     """Neighbouring clients as a slice, which needs no copy."""
     n = len(ids)
     together = n > 0 and int(ids[-1] - ids[0]) == n - 1 and bool((ids.diff() == 1).all())
@@ -120,14 +127,16 @@ class Rows:
         """A table in which the clients `ids` have the rows `values`."""
         return Rows(self.count, self.start, self.base, (*self.waiting, (ids, values)))
 
+    @property
+    def memory(self) -> Memory | None:
+        """The base, where it is in memory and nothing waits: its rows may be written at once."""
+        return self.base if isinstance(self.base, Memory) and not self.waiting else None
+
     def settle(self) -> Rows:
         """Write what waits to the base."""
         assert self.base is not None
-        if len(self.waiting) > 1:
-            ids = self._touched()
-            self.base.write(ids, self[ids])
-        elif self.waiting:
-            self.base.write(*self.waiting[0])
+        for ids, values in self.waiting:  # in order: of two rows of one client the later one stays
+            self.base.write(ids, values)
         return Rows(self.count, self.start, self.base)
 
     def _touched(self) -> Tensor:

@@ -3,6 +3,9 @@
 Philox is a counter-based generator: the key holds (seed, purpose), the two high words of the counter hold (round,
 client), and drawing only moves the low words. So streams never overlap, and who draws first, on which engine, changes
 nothing.
+
+What every client draws in every round (the order of its batches) comes from a hash of the same numbers instead, all
+clients in a few array operations: a generator for each of them would take longer than a small model's step.
 """
 
 from __future__ import annotations
@@ -17,3 +20,32 @@ def stream(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.rando
     key = np.array([seed & 0xFFFFFFFFFFFFFFFF, zlib.crc32(purpose.encode())], dtype=np.uint64)
     counter = np.array([0, 0, round, client], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+def hashes(seed: int, purpose: str, round: int, clients: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """[c, n] random uint64, each a function of (seed, purpose, round, client, place) alone (SplitMix64)."""
+    key = np.array([seed & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64)  # arrays, not numbers: these wrap without a warning
+    for word in ([zlib.crc32(purpose.encode())], [round], clients):
+        key = _mix(key + _ODD * (np.asarray(word).astype(np.uint64) + np.uint64(1)))
+    return _mix(key[:, None] + _ODD * (places.astype(np.uint64) + np.uint64(1)))
+
+
+def orders(
+    seed: int, purpose: str, round: int, clients: np.ndarray, counts: np.ndarray, first: int, last: int
+) -> np.ndarray:
+    """[last − first, c, n] a permutation of 0..counts[i] − 1 for each epoch and client; what follows it is padding."""
+    at = np.arange(int(counts.max()))
+    drawn = [hashes(seed, purpose, round, clients, (epoch << 32) + at) for epoch in range(first, last)]
+    keys = np.stack(drawn)
+    keys[:, at >= counts[:, None]] = np.uint64(0xFFFFFFFFFFFFFFFF)
+    return np.argsort(keys, axis=-1)
+
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    """SplitMix64's finaliser: every bit of the input changes every bit of the output with even chance."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

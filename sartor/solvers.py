@@ -56,8 +56,9 @@ class SGD:
         theta = theta.clone()
         speed = torch.zeros_like(theta) if self.momentum else None
         steps, repeats = (1, self.steps or 1) if self.reuse else (self.steps, 1)
+        now = theta
         for a, batch in local.batches(self.batch, epochs=self.epochs, steps=steps, start=start, stream=stream):
-            now = theta[:a]
+            now = theta[:a] if a != len(now) else now
             for _ in range(repeats):
                 if speed is None and not self.weight_decay:
                     local.descend_(now, batch, self.lr, coupling.pull_)

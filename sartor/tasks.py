@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from .core import Batch, Pull, State
-from .dense import DenseNet
+from .dense import DenseNet, Layer
 from .errors import need, unknown
 from .layers import KeyedDropout, OwnBatchNorm, own_layers
 
@@ -66,6 +66,7 @@ class ModelTask:
         convolutional = any(isinstance(m, nn.modules.conv._ConvNd) for _, m in modules)
         self.vectorise = not convolutional if vectorise is None else vectorise
         self._dense = DenseNet.of(self.training, self.kind) if vectorise is None else None
+        self._laid_out: tuple[Tensor, list[Layer]] | None = None
         self.random = bool(self._dropouts)
         self.has_statistics = bool(self._norms)
 
@@ -143,7 +144,7 @@ class ModelTask:
         train = train or self.has_statistics
         if self._dense is not None:
             out = torch.empty(theta.shape, dtype=theta.dtype, device=theta.device)
-            self._dense.grad(self.unflatten(theta), batch, self.unflatten(out))
+            self._dense.grad(self._layers(theta), batch, self._dense.layers(self.unflatten(out)))
             return out
         if self.vectorise:
             grads = vmap(grad(self._one_loss), in_dims=(0, 0, 0, 0, 0, None))(self.unflatten(theta), *batch, train)
@@ -158,11 +159,18 @@ class ModelTask:
     def descend_(self, theta: Tensor, batch: Batch, lr: float, pull: Pull) -> None:
         """theta −= lr ∇loss, in place, with `pull(theta, lr)` before the step lands."""
         if self._dense is not None:
-            self._dense.descend_(theta, self.unflatten(theta), batch, lr, pull)
+            self._dense.descend_(theta, self._layers(theta), batch, lr, pull)
             return
         g = self.grad(theta, batch)
         pull(theta, lr)
         theta.sub_(g, alpha=lr)
+
+    def _layers(self, theta: Tensor) -> list[Layer]:
+        """θ's layers; made once for the many steps that a solver takes with one tensor."""
+        assert self._dense is not None
+        if self._laid_out is None or self._laid_out[0] is not theta:
+            self._laid_out = theta, self._dense.layers(self.unflatten(theta))
+        return self._laid_out[1]
 
     @torch.no_grad()
     def predict(self, theta: Tensor, x: Tensor, statistics: State | None = None) -> Tensor:

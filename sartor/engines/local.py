@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import copy
 import os
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -20,10 +22,11 @@ from torch import Tensor
 from ..core import Method, Problem, State, Task
 from ..data.clients import Clients
 from ..errors import Diverged, SartorError
-from ..rows import Rows
+from ..rows import Rows, span
 from ..threads import one_thread
 from .stack import Stack
 
+A, B = TypeVar("A"), TypeVar("B")
 _CACHE_BYTES = 5 << 20  # what a chunk's models may take: measured, one step's working set is several times that
 _SIDE_BY_SIDE = 2  # a cohort is cut into at least so many chunks, to keep so many cores at work ...
 _WORTH_IT = 1 << 19  # ... if its models have so many parameters in all: with fewer, Python takes most of the time
@@ -64,23 +67,32 @@ class LocalEngine:
             return self._stage(stage, round, place[here], self._rows(down, here))
 
         with one_thread():
-            if self._pool is not None and len(chunks) > 1:
-                found = list(self._pool.map(work, chunks))
-            else:
-                found = [work(here) for here in chunks]
-            if stage == "train":  # nothing is written before every client of the round has finished
-                for here, (state, _) in zip(chunks, found, strict=True):
-                    rows = ids[torch.from_numpy(here)]
-                    self.visits[rows] += 1
-                    for k, v in state.items():
-                        self.states[k] = self.states[k].replaced(rows, v)
-                if self.store is None:
-                    self.settle()
+            found = self._each(work, chunks)
             messages = {k: v.new_empty(len(ids), *v.shape[1:]) for k, v in found[0][1].items()}
-            for here, (_, message) in zip(chunks, found, strict=True):
+            direct = {k: base for k, rows in self.states.items() if (base := rows.memory) is not None}
+            if stage == "train":  # nothing is written before every client of the round has finished
+                self.visits[ids] += 1
+                for base in direct.values():
+                    base.lay_out()
+
+            def keep(at: int) -> None:
+                here, (state, message) = torch.from_numpy(chunks[at]), found[at]
                 for k, v in message.items():
-                    messages[k][torch.from_numpy(here)] = v
+                    messages[k][span(here)] = v
+                for k in state.keys() & direct.keys():
+                    direct[k].write(ids[here], state[k])
+
+            self._each(keep, range(len(chunks)))
+            for here, (state, _) in zip(chunks, found, strict=True):
+                for k in state.keys() - direct.keys():
+                    self.states[k] = self.states[k].replaced(ids[torch.from_numpy(here)], state[k])
         return ids, messages
+
+    def _each(self, work: Callable[[A], B], items: Sequence[A]) -> list[B]:
+        """The work on every item, by all workers."""
+        if self._pool is not None and len(items) > 1:
+            return list(self._pool.map(work, items))
+        return [work(item) for item in items]
 
     def _chunks(self, by_size: np.ndarray) -> list[np.ndarray]:
         """Places in the cohort, largest clients first, cut into chunks of clients of similar size."""

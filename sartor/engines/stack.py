@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core import Batch, Pull, State, Task
 from ..data.clients import Clients
-from ..seeds import stream as random_stream
+from ..seeds import hashes, orders
 
 _SWEEP = 1024  # samples of each client that a pass without training looks at in one go
 _STATISTICS = 2048  # training samples of each client behind its batch-normalisation statistics
@@ -40,42 +40,48 @@ class Stack:
         keys = self._keys(stream)
         active = (takes[None, :] > np.arange(int(takes.max()))[:, None]).sum(1)
         for t, a in enumerate(active.tolist(), start):
-            yield a, self._gather(index[:a, t], weight[:a, t], keys[:a] + t)
+            rows, share, key = index[t], weight[t], keys
+            if a < len(keys):
+                rows, share, key = rows[:a], share[:a], keys[:a]
+            yield a, self._gather(rows, share, key + t if self.task.random else key)
 
     def _order(self, stream: int, size: int, epochs: int) -> tuple[Tensor, Tensor]:
-        """Rows and weights [c, batches, size] of everyone's batches, epoch after epoch, each epoch in a new order.
+        """Rows and weights [batches, c, size] of everyone's batches, epoch after epoch, each epoch in a new order.
 
         A short last batch is padded with weight 0. What was drawn once in a round is kept.
         """
         held, drawn = self._orders.get((stream, size), (0, None))
         if drawn is not None and held >= epochs:
             return drawn
+        n, c = int(self.counts.max()), len(self.ids)
+        width = min(size, n)  # nobody has more, so a wider batch would be padding
         per_epoch = -(-self.counts // size)
-        width = int(min(size, self.counts.max()))  # nobody has more, so a wider batch would be padding
-        rows = np.full((len(self.ids), int(per_epoch.max()) * epochs, width), -1, dtype=np.int64)
-        for i, (client, count, steps) in enumerate(zip(self.ids, self.counts, per_epoch, strict=True)):
-            draw = random_stream(self.seed, f"batches {stream}", self.round, int(client))
-            padded = np.full((epochs, steps * width), -1, dtype=np.int64)
-            for epoch in padded:
-                epoch[:count] = self.data.bounds[client, 0] + draw.permutation(count)
-            rows[i, : epochs * steps] = padded.reshape(-1, width)
+        longest = int(per_epoch.max())
+        order = orders(self.seed, f"batches {stream}", self.round, self.ids, self.counts, 0, epochs)
+        order = np.where(np.arange(n) < self.counts[:, None], order + self.data.bounds[self.ids, :1], -1)
+        padded = np.full((epochs, c, longest * width), -1, dtype=np.int64)
+        padded[..., :n] = order
+        rows = padded.reshape(epochs, c, longest, width).swapaxes(1, 2).reshape(epochs * longest, c, width)
+        if per_epoch.min() < longest and epochs > 1:  # a client with fewer batches begins its next epoch at once
+            epoch, batch = np.divmod(np.arange(epochs * longest)[:, None], per_epoch)
+            rows = rows[(epoch.clip(max=epochs - 1) * longest + batch), np.arange(c)]
         valid = torch.from_numpy(rows >= 0)
         weight = valid.to(self.data.x.dtype) / valid.sum(-1, keepdim=True).clamp(min=1)
         device = self.data.x.device
-        drawn = torch.from_numpy(rows.clip(min=0)).to(device), weight.to(device)
+        drawn = torch.from_numpy(np.ascontiguousarray(rows.clip(min=0))).to(device), weight.contiguous().to(device)
         self._orders[stream, size] = (epochs, drawn)
         return drawn
 
     def _keys(self, stream: int) -> Tensor:
         if not self.task.random:
             return torch.zeros(len(self.ids), dtype=torch.int64, device=self.data.x.device)
-        draws = [random_stream(self.seed, f"layers {stream}", self.round, int(i)).integers(2**62) for i in self.ids]
-        return torch.tensor(draws, dtype=torch.int64, device=self.data.x.device)
+        drawn = hashes(self.seed, f"layers {stream}", self.round, self.ids, np.zeros(1, dtype=np.int64))
+        return torch.from_numpy((drawn[:, 0] >> np.uint64(2)).astype(np.int64)).to(self.data.x.device)
 
     def _gather(self, index: Tensor, weight: Tensor, key: Tensor) -> Batch:
-        flat = index.reshape(-1)
+        flat, shape = index.view(-1), index.shape
         x, y = self.data.x.index_select(0, flat), self.data.y.index_select(0, flat)
-        return Batch(x.reshape(*index.shape, *x.shape[1:]), y.reshape(index.shape), weight, key)
+        return Batch(x.view(shape + x.shape[1:]), y.view(shape), weight, key)
 
     def loss(self, theta: Tensor, batch: Batch) -> Tensor:
         return self.task.loss(theta, batch)

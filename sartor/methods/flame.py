@@ -11,7 +11,8 @@
 
 As written: the θ-step is anchored at the client's own w_i; `anchor="global"` anchors it at the received w, as the
 authors' code does. Local epochs are the solver's, and (12), (13) run once a round. π_i = λα_i(θ_i − w_i) after every
-update (Lemma 3; it holds at the start as θ_i = w_i), so only θ and w are kept. A robust `aggregate` makes FLAME
+update (Lemma 3; it holds at the start as θ_i = w_i), so only θ and w are kept, and (12), (13) become two linear
+interpolations. A robust `aggregate` makes FLAME
 inexact, even on clean data.
 """
 
@@ -57,15 +58,14 @@ class FLAME(Method):
 
     def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
         w, theta, w_i, la, rho = down["w"], state["theta"], state["w"], self.lam_alpha(local), self.rho
-        pi = la * (theta - w_i)
         tie = Quadratic(self.lam, w_i if self.anchor == "local" else w)
-        theta = self.solver.minimise(local, theta, tie)
-        w_i = (la * theta + rho * w - pi) / (la + rho)
-        pi = pi + rho * (w_i - w)
-        new = {"theta": theta, "w": w_i}
+        new = self.solver.minimise(local, theta, tie)
+        w_i = w.lerp((new - theta).add_(w_i), la / (la + rho))  # (12): (λα θ' + ρ w − π) / (λα + ρ)
+        u = w_i.lerp(new, la / rho)  # (13): w_i + π'/ρ
+        kept = {"theta": new, "w": w_i}
         if isinstance(self.solver, Inexact):
-            new["gap"] = prox_slope(local, theta, tie).square().sum(1, keepdim=True)
-        return new, {"u": w_i + pi / rho}
+            kept["gap"] = prox_slope(local, new, tie).square().sum(1, keepdim=True)
+        return kept, {"u": u}
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         return mean_of_last(server, ids, messages["u"], self.aggregate)
