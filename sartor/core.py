@@ -188,7 +188,8 @@ class Engine(Protocol):
     def map(self, stage: str, round: int, ids: Tensor, down: State) -> tuple[Tensor, State]:
         """Run a stage ("train", "evaluate" or "diagnose") at the clients `ids`.
 
-        Returns the ids that answered and their messages, one row each. Only "train" changes a client's state.
+        Returns the ids that answered and their messages, one row each, to be used before the next call. Only "train"
+        changes a client's state.
         """
         ...
 

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from .core import Batch, Pull
 
-
 _NARROW = 16  # below so many outputs W·xᵀ is the faster product (by a third at 10), above x·Wᵀ is
 
 

@@ -75,6 +75,7 @@ class Run:
         self.server = self.method.server(self.server, answered, messages, self.round)
         if self.store is None:
             self._settle()
+        self.server = _owned(self.server, messages)
         self.bytes_down += _bytes(down)
         self.bytes_up += _bytes(messages)
         self.round += 1
@@ -167,6 +168,15 @@ def play(
     if not run.scores:  # resumed after the last round: score again, in place of the line that said so
         run.history = [line for line in run.history if line["round"] < run.round]
         run.look(diagnose)
+
+
+def _owned(server: Server, messages: State) -> Server:
+    """The server's state, with copies of what is a view of the messages: an engine may use their memory again."""
+    lent = {v.untyped_storage().data_ptr() for v in messages.values()}
+    return {
+        k: v.clone() if isinstance(v, Tensor) and v.untyped_storage().data_ptr() in lent else v
+        for k, v in server.items()
+    }
 
 
 def _bytes(tensors: State) -> int:

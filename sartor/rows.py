@@ -7,6 +7,7 @@ after a checkpoint holds the same rows, so a crash at any moment loses nothing: 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +18,7 @@ from torch import Tensor
 from .core import State
 from .errors import SartorError
 
+Empty = Callable[..., Tensor]  # (shape, dtype=..., device=...) → a tensor
 Blocks = tuple[tuple[Tensor, Tensor], ...]
 
 
@@ -31,9 +33,9 @@ class Base(Protocol):
 class Memory:
     """All rows in one tensor, which takes no memory before the first is written."""
 
-    def __init__(self, count: int, start: Tensor) -> None:
+    def __init__(self, count: int, start: Tensor, empty: Empty) -> None:
         self.rows = start.expand(count, *start.shape)
-        self.fresh = True
+        self.fresh, self.empty = True, empty
 
     def read(self, ids: Tensor) -> Tensor:
         return self.rows[span(ids)]
@@ -45,7 +47,8 @@ class Memory:
     def lay_out(self) -> None:
         """Take the memory. To be called before several threads write their rows."""
         if self.fresh:
-            self.rows, self.fresh = self.rows.clone(), False
+            rows = self.empty(self.rows.shape, dtype=self.rows.dtype, device=self.rows.device)
+            self.rows, self.fresh = rows.copy_(self.rows), False
 
 
 def span(ids: Tensor) -> slice | Tensor:
@@ -105,9 +108,9 @@ class Rows:
     def __len__(self) -> int:
         return self.count
 
-    def at(self, folder: Path | None, name: str) -> Rows:
-        """The same rows with a base: in memory, or in files of `folder`."""
-        base = Memory(self.count, self.start) if folder is None else Disk(self.count, self.start, folder, name)
+    def at(self, folder: Path | None, name: str, empty: Empty = torch.empty) -> Rows:
+        """The same rows with a base: in memory that `empty` gives, or in files of `folder`."""
+        base = Memory(self.count, self.start, empty) if folder is None else Disk(self.count, self.start, folder, name)
         return Rows(self.count, self.start, base, self.waiting)
 
     def __getitem__(self, ids: Tensor) -> Tensor:

@@ -30,15 +30,13 @@ def hashes(seed: int, purpose: str, round: int, clients: np.ndarray, places: np.
     return _mix(key[:, None] + _ODD * (places.astype(np.uint64) + np.uint64(1)))
 
 
-def orders(
-    seed: int, purpose: str, round: int, clients: np.ndarray, counts: np.ndarray, first: int, last: int
-) -> np.ndarray:
-    """[last − first, c, n] a permutation of 0..counts[i] − 1 for each epoch and client; what follows it is padding."""
+def orders(seed: int, purpose: str, round: int, clients: np.ndarray, counts: np.ndarray, epochs: int) -> np.ndarray:
+    """[epochs, c, n] a permutation of 0..counts[i] − 1 for each epoch and client; what follows it is padding."""
     at = np.arange(int(counts.max()))
-    drawn = [hashes(seed, purpose, round, clients, (epoch << 32) + at) for epoch in range(first, last)]
-    keys = np.stack(drawn)
+    keys = np.stack([hashes(seed, purpose, round, clients, (epoch << 32) + at) for epoch in range(epochs)])
     keys[:, at >= counts[:, None]] = np.uint64(0xFFFFFFFFFFFFFFFF)
-    return np.argsort(keys, axis=-1)
+    drawn: np.ndarray = np.argsort(keys, axis=-1)
+    return drawn
 
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -48,4 +46,5 @@ def _mix(x: np.ndarray) -> np.ndarray:
     """SplitMix64's finaliser: every bit of the input changes every bit of the output with even chance."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    mixed: np.ndarray = x ^ (x >> np.uint64(31))
+    return mixed

@@ -8,11 +8,12 @@ numbers.
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Lock
 from typing import TypeVar
 
 import numpy as np
@@ -22,11 +23,13 @@ from torch import Tensor
 from ..core import Method, Problem, State, Task
 from ..data.clients import Clients
 from ..errors import Diverged, SartorError
-from ..rows import Rows, span
-from ..threads import one_thread
-from .stack import Stack
+from ..rows import Empty, Memory, Rows, span
+from ..threads import cores, one_thread
+from . import forked
+from .stack import Stack, rows_of
 
-A, B = TypeVar("A"), TypeVar("B")
+Item = TypeVar("Item")
+Found = TypeVar("Found")
 _CACHE_BYTES = 5 << 20  # what a chunk's models may take: measured, one step's working set is several times that
 _SIDE_BY_SIDE = 2  # a cohort is cut into at least so many chunks, to keep so many cores at work ...
 _WORTH_IT = 1 << 19  # ... if its models have so many parameters in all: with fewer, Python takes most of the time
@@ -50,45 +53,80 @@ class LocalEngine:
         self.clients = len(data)
         self.chunk = chunk
         self.store = store
-        self.states = {k: Rows(self.clients, v).at(store, f"client-{k}") for k, v in start.items()}
-        self.visits = torch.zeros(self.clients, dtype=torch.int64)
-        self.workers = workers or min(_SIDE_BY_SIDE, len(os.sched_getaffinity(0)))
+        self.workers = workers or min(_SIDE_BY_SIDE, cores())
+        empty: Empty = forked.shared if self.workers > 1 and data.x.device.type == "cpu" else torch.empty
+        self.states = {k: Rows(self.clients, v).at(store, f"client-{k}", empty) for k, v in start.items()}
+        self.visits = empty([self.clients], dtype=torch.int64).zero_()
         self._tasks: SimpleQueue[Task] = SimpleQueue()  # a module must not be used by two threads at once
         for i in range(self.workers):
             self._tasks.put(copy.deepcopy(task) if i else task)
         self._pool = ThreadPoolExecutor(self.workers) if self.workers > 1 else None
+        self._lock = Lock()
+        self._team: forked.Team | None = None
+
+    @property
+    def _memory(self) -> dict[str, Memory]:
+        """The states whose rows may be written in place."""
+        return {k: base for k, rows in self.states.items() if (base := rows.memory) is not None}
 
     def map(self, stage: str, round: int, ids: Tensor, down: State) -> tuple[Tensor, State]:
-        place = np.asarray(ids.tolist())
-        by_size = np.argsort(-self.data.counts("train")[place], kind="stable")
-        chunks = self._chunks(by_size)
-
-        def work(here: np.ndarray) -> tuple[State, State]:
-            return self._stage(stage, round, place[here], self._rows(down, here))
-
+        place = ids.numpy()
+        chunks = self._chunks(np.argsort(-self.data.counts("train")[place], kind="stable"))
         with one_thread():
-            found = self._each(work, chunks)
-            messages = {k: v.new_empty(len(ids), *v.shape[1:]) for k, v in found[0][1].items()}
-            direct = {k: base for k, rows in self.states.items() if (base := rows.memory) is not None}
-            if stage == "train":  # nothing is written before every client of the round has finished
-                self.visits[ids] += 1
-                for base in direct.values():
+            if stage != "train":
+                return ids, self._gathered(chunks, self._by_threads(stage, round, place, chunks, down))
+            if self._team is not None and len(chunks) > 1 and self._team.fits(ids, down):
+                messages = self._team.play(round, ids, chunks, down)
+            else:
+                found = self._by_threads(stage, round, place, chunks, down)
+                for base in self._memory.values():
                     base.lay_out()
-
-            def keep(at: int) -> None:
-                here, (state, message) = torch.from_numpy(chunks[at]), found[at]
-                for k, v in message.items():
-                    messages[k][span(here)] = v
-                for k in state.keys() & direct.keys():
-                    direct[k].write(ids[here], state[k])
-
-            self._each(keep, range(len(chunks)))
-            for here, (state, _) in zip(chunks, found, strict=True):
-                for k in state.keys() - direct.keys():
-                    self.states[k] = self.states[k].replaced(ids[torch.from_numpy(here)], state[k])
+                kept = [(ids[torch.from_numpy(here)], state) for here, (state, _) in zip(chunks, found, strict=True)]
+                self._each(lambda one: self._keep(*one), kept)
+                messages = self._gathered(chunks, found)
+                self._team = self._make_team(chunks, down, messages)
+            self.visits[ids] += 1
         return ids, messages
 
-    def _each(self, work: Callable[[A], B], items: Sequence[A]) -> list[B]:
+    def _by_threads(
+        self, stage: str, round: int, place: np.ndarray, chunks: list[np.ndarray], down: State
+    ) -> list[tuple[State, State]]:
+        """New states and messages of each chunk."""
+        return self._each(
+            lambda here: self._stage(stage, round, place[here], rows_of(down, torch.from_numpy(here))), chunks
+        )
+
+    def _gathered(self, chunks: list[np.ndarray], found: list[tuple[State, State]]) -> State:
+        """The chunks' messages as one, in the order of the ids."""
+        count = sum(map(len, chunks))
+        messages = {k: v.new_empty(count, *v.shape[1:]) for k, v in found[0][1].items()}
+
+        def put(at: int) -> None:
+            here = span(torch.from_numpy(chunks[at]))
+            for k, v in found[at][1].items():
+                messages[k][here] = v
+
+        self._each(put, range(len(chunks)))
+        return messages
+
+    def _keep(self, ids: Tensor, state: State) -> None:
+        """Take over clients' new states, after every client of the round has finished."""
+        for k, v in state.items():
+            if k in self._memory:
+                self._memory[k].write(ids, v)
+            else:
+                with self._lock:
+                    self.states[k] = self.states[k].replaced(ids, v)
+
+    def _make_team(self, chunks: list[np.ndarray], down: State, messages: State) -> forked.Team | None:
+        """Processes in place of threads, from the second round on, where they can be had."""
+        here = len(self._memory) == len(self.states) and self.data.x.device.type == "cpu"
+        if self._pool is None or len(chunks) == 1 or not here or not forked.available():
+            return None
+        workers = min(self.workers, len(chunks))
+        return forked.Team(workers, partial(self._stage, "train"), self._keep, sum(map(len, chunks)), down, messages)
+
+    def _each(self, work: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
         """The work on every item, by all workers."""
         if self._pool is not None and len(items) > 1:
             return list(self._pool.map(work, items))
@@ -149,11 +187,6 @@ class LocalEngine:
                     "lower lr or lam."
                 )
 
-    def _rows(self, down: State, here: np.ndarray) -> State:
-        """The chunk's rows; what is common to all stays one expanded row."""
-        rows = torch.from_numpy(here)
-        return {k: v[:1].expand(len(here), *v.shape[1:]) if v.stride(0) == 0 else v[rows] for k, v in down.items()}
-
     def save(self) -> State:
         out = {"visits": self.visits}
         for k, rows in self.states.items():
@@ -161,7 +194,7 @@ class LocalEngine:
         return out
 
     def restore(self, states: State) -> None:
-        self.visits = states["visits"].clone()
+        self.visits.copy_(states["visits"])
         self.states = {k: rows.restored(f"state/{k}", states) for k, rows in self.states.items()}
 
     def settle(self) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..core import Batch, Pull, State, Task
 from ..data.clients import Clients
+from ..rows import span
 from ..seeds import hashes, orders
 
 _SWEEP = 1024  # samples of each client that a pass without training looks at in one go
@@ -57,7 +58,7 @@ class Stack:
         width = min(size, n)  # nobody has more, so a wider batch would be padding
         per_epoch = -(-self.counts // size)
         longest = int(per_epoch.max())
-        order = orders(self.seed, f"batches {stream}", self.round, self.ids, self.counts, 0, epochs)
+        order = orders(self.seed, f"batches {stream}", self.round, self.ids, self.counts, epochs)
         order = np.where(np.arange(n) < self.counts[:, None], order + self.data.bounds[self.ids, :1], -1)
         padded = np.full((epochs, c, longest * width), -1, dtype=np.int64)
         padded[..., :n] = order
@@ -162,6 +163,12 @@ class Stack:
         return loss / count, torch.where(count > 0, fit, torch.nan)
 
 
-def _rows(theta: Tensor, here: Tensor) -> Tensor:
-    """The rows `here`; one model expanded over all clients stays one model."""
-    return theta[:1].expand(len(here), -1) if theta.stride(0) == 0 else theta[here]
+def rows_of(tensors: State, here: Tensor) -> State:
+    """The rows `here` of each; a row that is common to all (an expanded view, or the only one) stays one row."""
+    return {k: _rows(v, here) for k, v in tensors.items()}
+
+
+def _rows(value: Tensor, here: Tensor) -> Tensor:
+    if len(value) == 1 or value.stride(0) == 0:
+        return value[:1].expand(len(here), *value.shape[1:])
+    return value[span(here)]
