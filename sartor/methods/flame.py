@@ -60,7 +60,7 @@ class FLAME(Method):
         w, theta, w_i, la, rho = down["w"], state["theta"], state["w"], self.lam_alpha(local), self.rho
         tie = Quadratic(self.lam, w_i if self.anchor == "local" else w)
         new = self.solver.minimise(local, theta, tie)
-        w_i = w.lerp((new - theta).add_(w_i), la / (la + rho))  # (12): (λα θ' + ρ w − π) / (λα + ρ)
+        w_i = (new - theta).add_(w_i).lerp_(w, rho / (la + rho))  # (12): (λα θ' + ρ w − π) / (λα + ρ)
         u = w_i.lerp(new, la / rho)  # (13): w_i + π'/ρ
         kept = {"theta": new, "w": w_i}
         if isinstance(self.solver, Inexact):
