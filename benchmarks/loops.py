@@ -2,8 +2,8 @@
 
 Written the way one would without a library, and not slowed down: one model object for all clients, its parameters
 updated in place; one gather of a client's epoch and slices of it instead of a DataLoader; autograd's gradients used
-directly instead of through an optimiser object; sums kept as they come in. Batches are drawn from the same streams as
-ours, so both reach the same numbers.
+directly instead of through an optimiser object; sums kept as they come in. Batches come in our order, drawn for
+all clients at once, so both reach the same numbers.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from work import ETA, LAM, LOCAL_STEPS, MU, RHO, SEED, Work
+from work import ETA, LAM, LOCAL_STEPS, MU, RHO, Work, epoch
 
 from sartor.data.clients import Clients
-from sartor.seeds import stream
 
 Model = list[Tensor]  # a model's parameters
 
@@ -37,8 +36,7 @@ class Loop:
     def batches(self, client: int, order: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """One epoch of a client's minibatches."""
         x, y = self.x[client], self.y[client]
-        draw = stream(SEED, f"batches {order}", self.round, client).permutation(len(y))
-        rows = torch.from_numpy(draw)
+        rows = epoch(self.round, len(self.clients), len(y), order)[client]
         return zip(x[rows].split(self.work.batch), y[rows].split(self.work.batch), strict=True)
 
     def load(self, values: Model) -> None:

@@ -27,10 +27,9 @@ from pfl.hyperparam import NNTrainHyperParams
 from pfl.metrics import Metrics
 from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
-from work import MU, SEED, WORKS, federation, start
+from work import MU, WORKS, epoch, federation, start
 
 from sartor.rounds import Run
-from sartor.seeds import stream
 
 CASES = [("softmax", "fedavg", 3.0), ("softmax", "fedprox", None), ("cnn", "fedavg", 1.0)]
 TOLERANCE = 1e-4  # both compute in float32
@@ -83,7 +82,7 @@ def play(name: str, method: str, repeats: int) -> tuple[float, float, float]:
     turns = Turns(ours)
 
     def user(i: int) -> PyTorchTensorDataset:
-        order = torch.from_numpy(stream(SEED, "batches 0", ours.round, i).permutation(work.samples))
+        order = epoch(ours.round, work.clients, work.samples)[i]
         return PyTorchTensorDataset((held.x[i][order], held.y[i][order]), user_id=str(i))
 
     central = torch.optim.SGD(trainable.parameters(), lr=1.0)  # the mean of the differences is added as it is

@@ -20,7 +20,7 @@ from sartor.data.clients import Clients
 from sartor.errors import SartorError
 from sartor.fit import prepare
 from sartor.rounds import Run
-from sartor.seeds import stream
+from sartor.seeds import orders, stream
 
 SEED = 0
 SHAPE = (1, 28, 28)
@@ -93,6 +93,13 @@ def federation(work: Work) -> Clients:
     bounds = first + np.array([0, work.samples, work.samples, each])
     names = [str(i) for i in range(work.clients)]
     return Clients(x[rows].contiguous(), y[rows].contiguous(), bounds, names, CLASSES, {"source": name})
+
+
+@lru_cache(maxsize=4)
+def epoch(round: int, clients: int, samples: int, order: int = 0) -> Tensor:
+    """[clients, samples] the order in which every client goes through its samples in this round, for all programs."""
+    counts = np.full(clients, samples)
+    return torch.from_numpy(orders(SEED, f"batches {order}", round, np.arange(clients), counts, 1)[0])
 
 
 def start(work: Work, method: str, data: Clients, **options: object) -> Run:

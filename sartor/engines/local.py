@@ -30,7 +30,7 @@ from .stack import Stack, rows_of
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
-_CACHE_BYTES = 5 << 20  # what a chunk's models may take: measured, one step's working set is several times that
+_CACHE_BYTES = 5 << 19  # what a chunk's models may take: measured, one step's working set is several times that
 _SIDE_BY_SIDE = 2  # a cohort is cut into at least so many chunks, to keep so many cores at work ...
 _WORTH_IT = 1 << 19  # ... if its models have so many parameters in all: with fewer, Python takes most of the time
 
