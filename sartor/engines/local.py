@@ -31,6 +31,7 @@ from .stack import Stack, rows_of
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 _CACHE_BYTES = 5 << 19  # what a chunk's models may take: measured, one step's working set is several times that
+_MOST = 25  # clients in a chunk, however small their models: their batches are in the cache too
 _SIDE_BY_SIDE = 2  # a cohort is cut into at least so many chunks, to keep so many cores at work ...
 _WORTH_IT = 1 << 19  # ... if its models have so many parameters in all: with fewer, Python takes most of the time
 
@@ -137,7 +138,7 @@ class LocalEngine:
         n = len(by_size)
         if self.chunk:
             return np.array_split(by_size, -(-n // self.chunk))
-        fits = max(1, min(50, _CACHE_BYTES // (self.task.size * self.data.x.element_size())))
+        fits = max(1, min(_MOST, _CACHE_BYTES // (self.task.size * self.data.x.element_size())))
         together = _SIDE_BY_SIDE if n * self.task.size >= _WORTH_IT else 1
         return np.array_split(by_size, min(n, -(-n // (fits * together)) * together))
 

@@ -28,7 +28,7 @@ class Stack:
         share = torch.as_tensor(self.counts / train.sum(), dtype=data.x.dtype, device=data.x.device)
         self.share = share[:, None]
         self.visits = visits
-        self._orders: dict[tuple[int, int], tuple[int, tuple[Tensor, Tensor]]] = {}
+        self._orders: dict[tuple[int, int], tuple[int, list[tuple[Tensor, Tensor, Tensor]]]] = {}
 
     # --- training ---------------------------------------------------------------------------------------------------
 
@@ -37,22 +37,22 @@ class Stack:
     ) -> Iterator[tuple[int, Batch]]:
         per_epoch = -(-self.counts // size)
         takes = per_epoch * epochs if steps is None else np.full(len(self.ids), steps)
-        index, weight = self._order(stream, size, int((-(-(start + takes) // per_epoch)).max()))
+        drawn = self._order(stream, size, int((-(-(start + takes) // per_epoch)).max()))
         keys = self._keys(stream)
         active = (takes[None, :] > np.arange(int(takes.max()))[:, None]).sum(1)
         for t, a in enumerate(active.tolist(), start):
-            rows, share, key = index[t], weight[t], keys
-            if a < len(keys):
-                rows, share, key = rows[:a], share[:a], keys[:a]
-            yield a, self._gather(rows, share, key + t if self.task.random else key)
+            rows, y, weight = drawn[t]
+            x = self.data.x.index_select(0, rows if a == len(keys) else rows[: a * y.shape[1]])
+            batch = Batch(x.view((a, y.shape[1], *x.shape[1:])), y, weight, keys + t if self.task.random else keys)
+            yield a, batch if a == len(keys) else Batch(batch.x, y[:a], weight[:a], batch.key[:a])
 
-    def _order(self, stream: int, size: int, epochs: int) -> tuple[Tensor, Tensor]:
-        """Rows and weights [batches, c, size] of everyone's batches, epoch after epoch, each epoch in a new order.
+    def _order(self, stream: int, size: int, epochs: int) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Everyone's batches, epoch after epoch, each epoch in a new order: rows [c · size], y and weights [c, size].
 
         A short last batch is padded with weight 0. What was drawn once in a round is kept.
         """
-        held, drawn = self._orders.get((stream, size), (0, None))
-        if drawn is not None and held >= epochs:
+        held, drawn = self._orders.get((stream, size), (0, []))
+        if held >= epochs:
             return drawn
         n, c = int(self.counts.max()), len(self.ids)
         width = min(size, n)  # nobody has more, so a wider batch would be padding
@@ -67,9 +67,10 @@ class Stack:
             epoch, batch = np.divmod(np.arange(epochs * longest)[:, None], per_epoch)
             rows = rows[(epoch.clip(max=epochs - 1) * longest + batch), np.arange(c)]
         valid = torch.from_numpy(rows >= 0)
-        weight = valid.to(self.data.x.dtype) / valid.sum(-1, keepdim=True).clamp(min=1)
-        device = self.data.x.device
-        drawn = torch.from_numpy(np.ascontiguousarray(rows.clip(min=0))).to(device), weight.contiguous().to(device)
+        weight = valid.to(self.data.x) / valid.sum(-1, keepdim=True).clamp(min=1).to(self.data.x)
+        index = torch.from_numpy(rows.clip(min=0).reshape(len(rows), -1)).to(self.data.x.device)
+        y = self.data.y[index].view(weight.shape)
+        drawn = list(zip(index.unbind(), y.unbind(), weight.contiguous().unbind(), strict=True))
         self._orders[stream, size] = (epochs, drawn)
         return drawn
 
