@@ -8,7 +8,7 @@ setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,fast]'
 	touch $(READY)
 
 demo: setup
@@ -33,7 +33,7 @@ $(PEERS): constraints.txt
 	$(PYTHON) -m venv .venv-bench
 	echo '*' > .venv-bench/.gitignore
 	.venv-bench/bin/python -m pip install --quiet --constraint constraints.txt torch 'flwr[simulation]==1.41.0' pfl==0.6.0
-	.venv-bench/bin/python -m pip install --quiet --constraint constraints.txt --editable .
+	.venv-bench/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[fast]'
 	touch $(PEERS)
 
 bench: setup $(PEERS)

@@ -42,6 +42,18 @@ class Problem:
         return len(self.share)
 
 
+class Plan(NamedTuple):
+    """Plain gradient steps: which batches (as in Local.batches), how often each, and how long a step is."""
+
+    size: int
+    epochs: int
+    steps: int | None
+    start: int
+    stream: int
+    repeats: int
+    lr: float
+
+
 class Local(Protocol):
     """A stack of c clients as a method sees them in one round: their own training data, behind a few functions.
 
@@ -75,6 +87,11 @@ class Local(Protocol):
         """theta −= lr ∇loss(theta), in place, together with `pull(theta, lr)`; both slopes are at the old theta."""
         ...
 
+    def descend_all_(self, theta: Tensor, plan: Plan, lam: float | Tensor, anchor: Tensor | None) -> bool:
+        """All steps of the plan on f_i + λ/2 ‖θ − anchor‖² at once, in place; False (nothing done) where there is no
+        faster way than step by step."""
+        ...
+
     def full_loss(self, theta: Tensor) -> Tensor:
         """[c, d] → [c], f_i: the mean loss over all training data of each client (random layers off)."""
         ...
@@ -93,6 +110,7 @@ class Task(Protocol):
 
     size: int  # d
     random: bool  # draws from Batch.key
+    linear: tuple[str, bool] | None  # (loss, has a bias) of one linear layer, whose steps linear.py can take
     has_statistics: bool  # needs `statistics` of a client's own data to predict (batch normalisation)
 
     def init(self, seed: int | None) -> Tensor:

@@ -40,6 +40,10 @@ class Coupling(Protocol):
         """theta −= step · λ ∂g/∂θ, in place, for the first a = len(theta) clients."""
         ...
 
+    def straight(self) -> tuple[Lam, Tensor | None] | None:
+        """(λ, anchor) where the gradient is λ(θ − anchor), so that `pull_` goes straight to it; else None."""
+        ...
+
     def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """(A, b) with λ ∂g/∂θ = A θ − b, where g is quadratic."""
         ...
@@ -61,6 +65,9 @@ class Free:
 
     def pull_(self, theta: Tensor, step: float) -> None:
         pass
+
+    def straight(self) -> tuple[Lam, Tensor | None]:
+        return 0.0, None
 
     def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         return theta.new_zeros(()), theta.new_zeros(())
@@ -87,6 +94,9 @@ class Quadratic:
         a = theta.shape[0]
         anchor = self.anchor if a == self.anchor.shape[0] else self.anchor[:a]
         theta.lerp_(anchor, step * _first(self.lam, a))
+
+    def straight(self) -> tuple[Lam, Tensor]:
+        return self.lam, self.anchor
 
     def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         eye = torch.eye(theta.shape[1], dtype=theta.dtype, device=theta.device)
@@ -191,6 +201,9 @@ class Projected:
 
     def pull_(self, theta: Tensor, step: float) -> None:
         self.P.lift(step * _first(self.lam, len(theta)) * self.slope(theta), into=theta)
+
+    def straight(self) -> None:
+        return None
 
     def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         if self.p != 2:

@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .core import Local
+from .core import Local, Plan
 from .couplings import Coupling
 from .errors import need, not_negative, positive
 
@@ -56,6 +56,10 @@ class SGD:
         theta = theta.clone()
         speed = torch.zeros_like(theta) if self.momentum else None
         steps, repeats = (1, self.steps or 1) if self.reuse else (self.steps, 1)
+        tie = coupling.straight() if speed is None and not self.weight_decay else None
+        plan = Plan(self.batch, self.epochs, steps, start, stream, repeats, self.lr)
+        if tie is not None and local.descend_all_(theta, plan, *tie):
+            return theta
         now = theta
         for a, batch in local.batches(self.batch, epochs=self.epochs, steps=steps, start=start, stream=stream):
             now = theta[:a] if a != len(now) else now

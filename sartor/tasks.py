@@ -66,6 +66,8 @@ class ModelTask:
         convolutional = any(isinstance(m, nn.modules.conv._ConvNd) for _, m in modules)
         self.vectorise = not convolutional if vectorise is None else vectorise
         self._dense = DenseNet.of(self.training, self.kind) if vectorise is None else None
+        one_layer = self._dense is not None and len(self._dense.biases) == 1
+        self.linear = (self.kind, self._dense.biases[0]) if self._dense is not None and one_layer else None
         self._laid_out: tuple[Tensor, list[Layer]] | None = None
         self.random = bool(self._dropouts)
         self.has_statistics = bool(self._norms)

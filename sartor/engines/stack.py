@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import Batch, Pull, State, Task
+from .. import linear
+from ..core import Batch, Plan, Pull, State, Task
 from ..data.clients import Clients
 from ..rows import span
 from ..seeds import hashes, orders
@@ -28,35 +29,42 @@ class Stack:
         share = torch.as_tensor(self.counts / train.sum(), dtype=data.x.dtype, device=data.x.device)
         self.share = share[:, None]
         self.visits = visits
-        self._orders: dict[tuple[int, int], tuple[int, list[tuple[Tensor, Tensor, Tensor]]]] = {}
+        self._orders: dict[tuple[int, int], tuple[int, tuple[Tensor, Tensor, Tensor]]] = {}
 
     # --- training ---------------------------------------------------------------------------------------------------
 
     def batches(
         self, size: int, *, epochs: int = 1, steps: int | None = None, start: int = 0, stream: int = 0
     ) -> Iterator[tuple[int, Batch]]:
-        per_epoch = -(-self.counts // size)
-        takes = per_epoch * epochs if steps is None else np.full(len(self.ids), steps)
-        drawn = self._order(stream, size, int((-(-(start + takes) // per_epoch)).max()))
+        takes = self._takes(size, epochs, steps)
+        index, ys, weights = (v.unbind() for v in self._order(stream, size, start + takes))
         keys = self._keys(stream)
         active = (takes[None, :] > np.arange(int(takes.max()))[:, None]).sum(1)
         for t, a in enumerate(active.tolist(), start):
-            rows, y, weight = drawn[t]
-            x = self.data.x.index_select(0, rows if a == len(keys) else rows[: a * y.shape[1]])
-            batch = Batch(x.view((a, y.shape[1], *x.shape[1:])), y, weight, keys + t if self.task.random else keys)
-            yield a, batch if a == len(keys) else Batch(batch.x, y[:a], weight[:a], batch.key[:a])
+            rows, y, weight, key = index[t], ys[t], weights[t], keys + t if self.task.random else keys
+            if a < len(keys):
+                rows, y, weight, key = rows[:a], y[:a], weight[:a], key[:a]
+            x = self.data.x.index_select(0, rows.view(-1))
+            yield a, Batch(x.view(rows.shape + x.shape[1:]), y, weight, key)
 
-    def _order(self, stream: int, size: int, epochs: int) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Everyone's batches, epoch after epoch, each epoch in a new order: rows [c · size], y and weights [c, size].
+    def _takes(self, size: int, epochs: int, steps: int | None) -> np.ndarray:
+        """[c] how many batches each client takes."""
+        per_epoch: np.ndarray = -(-self.counts // size)
+        return per_epoch * epochs if steps is None else np.full(len(self.ids), steps)
+
+    def _order(self, stream: int, size: int, until: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows, targets and weights [batches, c, size] of everyone's batches up to the number `until` [c]: epoch after
+        epoch, each in a new order.
 
         A short last batch is padded with weight 0. What was drawn once in a round is kept.
         """
-        held, drawn = self._orders.get((stream, size), (0, []))
-        if held >= epochs:
+        per_epoch = -(-self.counts // size)
+        epochs = int((-(-until // per_epoch)).max())
+        held, drawn = self._orders.get((stream, size), (0, None))
+        if drawn is not None and held >= epochs:
             return drawn
         n, c = int(self.counts.max()), len(self.ids)
         width = min(size, n)  # nobody has more, so a wider batch would be padding
-        per_epoch = -(-self.counts // size)
         longest = int(per_epoch.max())
         order = orders(self.seed, f"batches {stream}", self.round, self.ids, self.counts, epochs)
         order = np.where(np.arange(n) < self.counts[:, None], order + self.data.bounds[self.ids, :1], -1)
@@ -67,10 +75,9 @@ class Stack:
             epoch, batch = np.divmod(np.arange(epochs * longest)[:, None], per_epoch)
             rows = rows[(epoch.clip(max=epochs - 1) * longest + batch), np.arange(c)]
         valid = torch.from_numpy(rows >= 0)
-        weight = valid.to(self.data.x) / valid.sum(-1, keepdim=True).clamp(min=1).to(self.data.x)
-        index = torch.from_numpy(rows.clip(min=0).reshape(len(rows), -1)).to(self.data.x.device)
-        y = self.data.y[index].view(weight.shape)
-        drawn = list(zip(index.unbind(), y.unbind(), weight.contiguous().unbind(), strict=True))
+        weight = (valid.to(self.data.x.dtype) / valid.sum(-1, keepdim=True).clamp(min=1)).to(self.data.x.device)
+        index = torch.from_numpy(np.ascontiguousarray(rows.clip(min=0))).to(self.data.x.device)
+        drawn = index, self.data.y[index], weight.contiguous()
         self._orders[stream, size] = (epochs, drawn)
         return drawn
 
@@ -93,6 +100,15 @@ class Stack:
 
     def descend_(self, theta: Tensor, batch: Batch, lr: float, pull: Pull) -> None:
         self.task.descend_(theta, batch, lr, pull)
+
+    def descend_all_(self, theta: Tensor, plan: Plan, lam: float | Tensor, anchor: Tensor | None) -> bool:
+        kind = self.task.linear
+        if kind is None or theta.device.type != "cpu" or not linear.available():
+            return False
+        takes = self._takes(plan.size, plan.epochs, plan.steps)
+        rows, y, weight = (v[plan.start :] for v in self._order(plan.stream, plan.size, plan.start + takes))
+        linear.descend_(*kind, theta, self.data.x, rows, y, weight, takes, plan.repeats, plan.lr, lam, anchor)
+        return True
 
     # --- whole parts ------------------------------------------------------------------------------------------------
 
