@@ -156,8 +156,8 @@ def _play_cell(table: Comparison, recipe: Recipe, clients: Clients, place: Path 
 
 def _failed(recipe: Recipe, error: str) -> dict[str, Any]:
     """The summary of a run that did not end."""
-    kept = ("method", "data", "partition", "model", "clients", "cohort", "rounds", "seed")
-    kept += ("attack", "attackers", "drop", "stragglers")
+    kept = ["method", "data", "partition", "model", "clients", "cohort", "rounds", "seed"]
+    kept += ["attack", "attackers", "drop", "stragglers"]
     empty = dict.fromkeys(("seconds", "bytes_up", "bytes_down", "parameters", "hostile", *COUNTS, *MODELS))
     known = {k: getattr(recipe, k) for k in kept} | {"aggregator": recipe.settings.get("aggregate")}
     return {**known, **empty, "warnings": [], "error": error}
