@@ -57,7 +57,22 @@ Loss = Annotated[str | None, typer.Option(help="cross-entropy, squared or hinge 
 Rounds = Annotated[int, typer.Option(help="communication rounds")]
 Cohort = Annotated[int | None, typer.Option(help="clients asked per round [all]")]
 Sampling = Annotated[str, typer.Option(help="cohorts drawn uniform, or by size")]
-Aggregator = Annotated[str, typer.Option(help="how the server averages")]
+Aggregator = Annotated[
+    str, typer.Option(help="how the server averages: mean, median, krum(f=2), ... (list aggregators)")
+]
+Attack = Annotated[
+    str, typer.Option(help="what hostile clients do: none, sign-flip, gaussian(std=1), ... (list attacks)")
+]
+Attackers = Annotated[
+    float | None,
+    typer.Option(
+        show_default=False, help="the share of hostile clients; scores are of the others [0.2 with an attack, else 0]"
+    ),
+]
+Drop = Annotated[float, typer.Option(help="the share of clients that is not reached in a round")]
+Stragglers = Annotated[float, typer.Option(help="the share of clients that answers a round late")]
+Stale = Annotated[str, typer.Option(help="late answers: use or discard")]
+Patience = Annotated[int, typer.Option(help="rounds in a row without any answer after which a run stops")]
 SolverKind = Annotated[str | None, typer.Option("--solver", help="sgd, adam, exact, inexact [the method's own]")]
 Lr = Annotated[float | None, typer.Option(help="the local solver's step size")]
 Epochs = Annotated[int | None, typer.Option(help="local epochs per round")]
@@ -138,6 +153,12 @@ def run(
     cohort: Cohort = None,
     sampling: Sampling = "uniform",
     aggregator: Aggregator = "mean",
+    attack: Attack = "none",
+    attackers: Attackers = None,
+    drop: Drop = 0.0,
+    stragglers: Stragglers = 0.0,
+    stale: Stale = "use",
+    patience: Patience = 10,
     seed: Annotated[int, typer.Option(help="results depend on it and the settings only")] = 0,
     set_: Annotated[
         list[str] | None,
@@ -244,6 +265,12 @@ def compare(
     cohort: Cohort = None,
     sampling: Sampling = "uniform",
     aggregator: Aggregator = "mean",
+    attack: Attack = "none",
+    attackers: Attackers = None,
+    drop: Drop = 0.0,
+    stragglers: Stragglers = 0.0,
+    stale: Stale = "use",
+    patience: Patience = 10,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="METHOD.FIELD=VALUE", help="a method's field, e.g. flame.lam=1.0; repeatable"),

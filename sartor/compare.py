@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from .data import Clients, Dataset
-from .errors import Diverged, need
+from .errors import Diverged, Silent, need
 from .judge.metrics import MODELS, gains
 from .recipe import Recipe
 from .result import Result, write_history
-from .rounds import play
+from .rounds import COUNTS, play
 from .storage import read_json, read_note
 
 CHECKPOINT, ROWS = Path("state", "checkpoint.safetensors"), Path("state", "rows")
@@ -146,7 +146,7 @@ def _play_cell(table: Comparison, recipe: Recipe, clients: Clients, place: Path 
     try:
         for result in play_recipe(recipe, clients, place) if cell is None else ():
             yield result
-    except Diverged as e:
+    except (Diverged, Silent) as e:
         cell = Cell(recipe.method, recipe.seed, _failed(recipe.complete(clients), str(e)))
     if cell is None:
         assert result is not None
@@ -156,9 +156,11 @@ def _play_cell(table: Comparison, recipe: Recipe, clients: Clients, place: Path 
 
 def _failed(recipe: Recipe, error: str) -> dict[str, Any]:
     """The summary of a run that did not end."""
-    kept = ("method", "data", "partition", "model", "clients", "cohort", "rounds", "seed")
-    empty = dict.fromkeys(("seconds", "bytes_up", "bytes_down", "parameters", *MODELS))
-    return {**{k: getattr(recipe, k) for k in kept}, **empty, "warnings": [], "error": error}
+    kept = ["method", "data", "partition", "model", "clients", "cohort", "rounds", "seed"]
+    kept += ["attack", "attackers", "drop", "stragglers"]
+    empty = dict.fromkeys(("seconds", "bytes_up", "bytes_down", "parameters", "hostile", *COUNTS, *MODELS))
+    known = {k: getattr(recipe, k) for k in kept} | {"aggregator": recipe.settings.get("aggregate")}
+    return {**known, **empty, "warnings": [], "error": error}
 
 
 def _finished(recipe: Recipe, clients: Clients, place: Path) -> Cell | None:

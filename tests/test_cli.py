@@ -28,6 +28,16 @@ SUMMARY = {
     "cohort",
     "rounds",
     "seed",
+    "attack",
+    "attackers",
+    "hostile",
+    "aggregator",
+    "drop",
+    "stragglers",
+    "excluded",
+    "dropped",
+    "late",
+    "skipped",
     "bytes_up",
     "bytes_down",
     "parameters",
@@ -50,7 +60,20 @@ def test_list_names_every_method_with_its_paper() -> None:
 @pytest.mark.parametrize(
     ("kind", "some"),
     [
-        ("aggregators", {"mean"}),
+        (
+            "aggregators",
+            {
+                *("mean", "median", "trimmed-mean", "geometric-median", "krum", "multi-krum"),
+                *("clipping", "k-norm", "k-loss", "fedmgda"),
+            },
+        ),
+        (
+            "attacks",
+            {
+                *("label-poison", "dirty-labels", "same-value", "sign-flip", "gaussian", "random-update"),
+                *("model-replacement", "scaled-poison", "alie", "ipm"),
+            },
+        ),
         ("partitions", {"iid", "labels", "dirichlet", "hybrid", "natural"}),
         ("datasets", {"digits", "mnist", "femnist"}),
         ("models", {"softmax", "mlp", "cnn"}),

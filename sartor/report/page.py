@@ -55,11 +55,15 @@ def of_run(result: Result, recipe: Recipe) -> str:
         body += "<p class=soft>A ring marks the chosen model, the better on the client's validation data.</p>"
     parts = ("train", "validation", "test")
     rows = [
-        [r["name"], *(r[p] for p in parts), *(number(r.get(f"{m}_test_accuracy")) for m in models), r["chosen"]]
+        [r["name"], *(r[p] for p in parts), *(number(r.get(f"{m}_test_accuracy")) for m in models), _takes(r)]
         for r in result.clients
     ]
     body += _table(["client", *parts, *models, "takes"], rows) + "<h2>Diagnostics</h2>" + _diagnostics(result.history)
     return _page(f"{recipe.method} on {recipe.data}", body + _settings(recipe.toml()))
+
+
+def _takes(row: dict[str, Any]) -> str:
+    return "(hostile)" if row["hostile"] else str(row["chosen"])
 
 
 def of_comparison(table: Comparison) -> str:

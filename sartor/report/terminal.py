@@ -145,7 +145,7 @@ def per_client(clients: Sequence[dict[str, Any]], most: int = 20) -> Table:
             name,
             *(str(row[p]) for p in ("train", "validation", "test")),
             *(number(row.get(f"{m}_test_accuracy")) for m in MODELS),
-            row["chosen"],
+            "(hostile)" if row["hostile"] else row["chosen"],
         )
     if len(clients) > most:
         table.add_row(f"... {len(clients) - most} more")
@@ -162,5 +162,22 @@ def one_line(summary: dict[str, Any]) -> str:
     rounds = f"{summary['rounds']} round{'s' if summary['rounds'] > 1 else ''}"
     return (
         f"{summary['method']} after {rounds}: {models or 'no test data'}; {megabytes(summary['bytes_up'])} MB up, "
-        f"{megabytes(summary['bytes_down'])} MB down, {summary['seconds']:.1f} s"
+        f"{megabytes(summary['bytes_down'])} MB down, {summary['seconds']:.1f} s{trouble(summary)}"
     )
+
+
+def trouble(summary: dict[str, Any]) -> str:
+    """Who attacked and who failed, where anybody did."""
+    words = {
+        "excluded": "answers with NaN or Inf left out",
+        "dropped": "answers lost",
+        "late": "answers late",
+        "skipped": "rounds skipped as nobody answered",
+    }
+    said = [f"{summary[k]} {word}" for k, word in words.items() if summary[k]]
+    if summary["hostile"]:
+        benign = summary["clients"] - summary["hostile"]
+        said.insert(
+            0, f"{summary['hostile']} clients hostile ({summary['attack']}), scores are of {benign} benign ones"
+        )
+    return "".join(f"; {what}" for what in said)
