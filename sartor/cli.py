@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from . import __version__, catalogue, doctor
+from . import __version__, catalogue, doctor, estimate
 from . import data as data_module
 from .compare import Comparison, Step, play_recipe
 from .compare import compare as compare_all
@@ -364,13 +365,22 @@ def list_(
 
 
 @app.command("doctor")
-def doctor_(as_json: Json = False) -> None:
-    """Say what is installed and which data are found where."""
+def doctor_(
+    recipe: Annotated[
+        Path | None, typer.Option(help="a recipe.toml: how long it will take and how much memory, by trying it")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what is installed, which data are found where, and what a recipe will cost."""
     found = doctor.examine()
+    if recipe is not None:
+        found["estimate"] = estimate.estimate(Recipe.load(recipe))
     if as_json:
         print(json.dumps(found, indent=1))
         return
     out.print(doctor.words(found), soft_wrap=True)
+    if recipe is not None:
+        out.print(f"{recipe}: {estimate.words(found['estimate'])}", soft_wrap=True)
 
 
 @app.command()
@@ -382,6 +392,7 @@ def version() -> None:
 def main() -> None:
     """Run the command line. A mistake in the request is one line on standard error and exit code 2 (--debug: more)."""
     debug = "--debug" in sys.argv
+    warnings.formatwarning = lambda message, *_: f"sartor: warning: {message}\n"
     arguments = [a for a in sys.argv[1:] if a != "--debug"] or ["--help"]
     try:
         _check_command(arguments[0])

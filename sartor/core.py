@@ -208,6 +208,11 @@ class Engine(Protocol):
 
     clients: int
 
+    @property
+    def steps(self) -> int:
+        """How many local steps all clients have taken, since this engine was made."""
+        ...
+
     def map(self, stage: str, round: int, ids: Tensor, down: State) -> tuple[Tensor, State]:
         """Run a stage ("train", "evaluate" or "diagnose") at the clients `ids`.
 
@@ -217,7 +222,7 @@ class Engine(Protocol):
         ...
 
     def save(self) -> State:
-        """All client states, to be stored in a checkpoint."""
+        """All client states, to be stored in a checkpoint at once: they may be views of what the next round changes."""
         ...
 
     def restore(self, states: State) -> None:

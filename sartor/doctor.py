@@ -11,6 +11,7 @@ from typing import Any
 
 from . import __version__, data
 
+EXTRAS = {"numba": "fast: linear models several times faster"}
 PACKAGES = ("torch", "numpy", "safetensors", "scikit-learn", "pyarrow", "pydantic", "rich", "typer")
 
 
@@ -27,6 +28,7 @@ def examine() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": platform.platform(),
         "packages": {p: metadata.version(p) for p in PACKAGES},
+        "extras": {p: _version(p) for p in EXTRAS},
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "cuda": torch.cuda.is_available(),
@@ -37,6 +39,13 @@ def examine() -> dict[str, Any]:
     }
 
 
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def words(found: dict[str, Any]) -> str:
     """The facts as lines to read."""
     lines = [
@@ -44,6 +53,7 @@ def words(found: dict[str, Any]) -> str:
         f"{found['cores']} cores ({found['threads']} threads for torch), {found['memory_gib']} GiB of memory, "
         f"{found['free_disk_gib']} GiB free here, {'a' if found['cuda'] else 'no'} CUDA device",
         "packages: " + ", ".join(f"{k} {v}" for k, v in found["packages"].items()),
+        *(f"{p}: {v or f'not installed (the extra {EXTRAS[p]})'}" for p, v in found["extras"].items()),
         f"SARTOR_DATA: {found['SARTOR_DATA'] or 'not set (a folder with data sets; see sartor list datasets)'}",
         "data sets:",
     ]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from . import room
 from .aggregators import Aggregator
 from .core import Engine, Method
 from .data.clients import Clients
@@ -20,6 +22,7 @@ from .result import Result
 from .rounds import Run, play
 from .settings import spelled, to_table
 from .tasks import Loss, ModelTask
+from .threads import cores
 from .wrappers import Attack, Hostile, Reporting, attacks, hostile_clients
 
 ENGINES = ("local", "serial")
@@ -67,6 +70,10 @@ def prepare(
     _check_fit(task, clients)
     problem = problem_of(task, clients, seed, pretrained)
     server, start = method.init(problem)
+    room.check(method, problem.start, len(clients), server, start, cohort, store is not None)
+    if workers is not None and workers > cores():
+        text = f"{workers} workers on {cores()} cores take turns: that is slower than {cores()}."
+        warnings.warn(text, stacklevel=2)
     played = _with_aggregator(method, method.shared(server) is not None, cohort, len(clients))
     played = Hostile(played, attack, hostile, seed, cohort) if hostile else played
     made: Engine = (

@@ -25,7 +25,7 @@ from .threads import one_thread
 _AT_ONCE = 4096  # clients that are scored in one go, so that scoring a large federation takes little memory
 Line = dict[str, Any]  # one line of history.jsonl
 # Answers left out as they hold NaN or Inf, clients not reached, late answers; rounds in which nobody answered.
-COUNTS = ("excluded", "dropped", "late", "skipped")
+COUNTS = ("trained", "steps", "excluded", "dropped", "late", "skipped")
 
 
 def draw_cohort(problem: Problem, size: int, sampling: str, round: int) -> Tensor:
@@ -97,7 +97,10 @@ class Run:
         messages: State = {}
         if len(reached):
             down = self.method.downlink(self.server, reached, self.round)
+            before = self.engine.steps
             answered, messages = self.engine.map("train", self.round, reached, down)
+            self.counts["trained"] += len(answered)
+            self.counts["steps"] += self.engine.steps - before
             self.bytes_down += _bytes(down)
         if self.method.train_all:  # everybody trained, the cohort is heard
             answered, messages = pick(answered, messages, torch.isin(answered, cohort))

@@ -7,7 +7,10 @@ after a checkpoint holds the same rows, so a crash at any moment loses nothing: 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -59,18 +62,18 @@ def span(ids: Tensor) -> slice | Tensor:
 
 
 class Disk:
-    """Rows in a memory-mapped .npy file, sparse until written; a row that was never written is the start."""
+    """Rows in .npy files, sparse until written; a row that was never written is the start.
+
+    They are read through a memory map but written as a file is: on a full disk a write says so, a map would crash.
+    """
 
     def __init__(self, count: int, start: Tensor, folder: Path, name: str) -> None:
-        self.start = start
-        try:
+        self.start, self.folder = start, folder
+        with self._telling():
             folder.mkdir(parents=True, exist_ok=True)
             self.rows = _mapped(folder / f"{name}.npy", (count, *start.shape), start.numpy().dtype)
             self.known = _mapped(folder / f"{name}.known.npy", (count,), np.dtype(bool))
-        except (OSError, ValueError) as e:
-            raise SartorError(
-                f"cannot keep the clients' states in {folder}: {e}. Free some space, or use memory."
-            ) from e
+            self.files = [open(folder / f"{name}{kind}.npy", "r+b", buffering=0) for kind in ("", ".known")]  # noqa: SIM115
 
     def read(self, ids: Tensor) -> Tensor:
         at = ids.numpy()
@@ -80,14 +83,36 @@ class Disk:
         return out
 
     def write(self, ids: Tensor, values: Tensor) -> None:
-        at = ids.numpy()
-        self.rows[at] = values.numpy()
-        self.known[at] = True
+        rows, known = (file.fileno() for file in self.files)
+        size = self.start.numel() * self.start.element_size()
+        with self._telling():
+            for i, row in zip(ids.tolist(), values.contiguous().numpy(), strict=True):
+                _write(rows, row.tobytes(), self.rows.offset + i * size)
+            for i in ids.tolist():
+                _write(known, b"\x01", self.known.offset + i)
 
     def flush(self) -> None:
         """See to it that what was written is on the disk, before the checkpoint that holds it is replaced."""
-        self.rows.flush()
-        self.known.flush()
+        with self._telling():
+            for file in self.files:
+                os.fsync(file.fileno())
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as e:
+            reason = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
+            raise SartorError(
+                f"cannot keep the clients' states in {self.folder}: {reason}. What the last checkpoint holds is "
+                "unharmed; free some space and go on with --resume, or use --store memory."
+            ) from e
+
+
+def _write(file: int, data: bytes, at: int) -> None:
+    """All of the data; a disk that takes only a part of it is full."""
+    if os.pwrite(file, data, at) < len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> np.memmap:
@@ -149,6 +174,8 @@ class Rows:
 
     def saved(self, name: str) -> State:
         """What a checkpoint must hold: all rows, or of a base on disk those that are not yet in it."""
+        if self.memory is not None:  # as they are: a checkpoint is written before anything changes them
+            return {name: self.memory.rows}
         if not isinstance(self.base, Disk):
             return {name: self.whole()}
         self.base.flush()

@@ -60,7 +60,12 @@ def read_json(path: Path) -> Any:
 
 def save_tensors(path: Path, tensors: State, about: Mapping[str, Any]) -> None:
     """Write tensors and a JSON note to one safetensors file, atomically."""
-    whole = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
+    whole: State = {}
+    for k, v in tensors.items():
+        v = v.detach().cpu().contiguous()
+        taken = {other.untyped_storage().data_ptr() for other in whole.values()}
+        lone = v.untyped_storage().nbytes() == v.nbytes and v.untyped_storage().data_ptr() not in taken
+        whole[k] = v if lone else v.clone()  # the format wants every tensor in memory of its own
     with replacing(path) as temporary:
         save_file(whole, temporary, metadata={"sartor": json.dumps(about, allow_nan=False)})
 

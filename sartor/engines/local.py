@@ -58,12 +58,17 @@ class LocalEngine:
         empty: Empty = forked.shared if self.workers > 1 and data.x.device.type == "cpu" else torch.empty
         self.states = {k: Rows(self.clients, v).at(store, f"client-{k}", empty) for k, v in start.items()}
         self.visits = empty([self.clients], dtype=torch.int64).zero_()
+        self._taken = empty([self.clients], dtype=torch.int64).zero_()
         self._tasks: SimpleQueue[Task] = SimpleQueue()  # a module must not be used by two threads at once
         for i in range(self.workers):
             self._tasks.put(copy.deepcopy(task) if i else task)
         self._pool = ThreadPoolExecutor(self.workers) if self.workers > 1 else None
         self._lock = Lock()
         self._team: forked.Team | None = None
+
+    @property
+    def steps(self) -> int:
+        return int(self._taken.sum())
 
     @property
     def _memory(self) -> dict[str, Memory]:
@@ -158,6 +163,7 @@ class LocalEngine:
         if stage == "train":
             new, message = self.method.client(state, down, stack)
             self._check_finite(round, stack.ids, new | message)
+            self._taken[torch.from_numpy(stack.ids)] += torch.from_numpy(stack.taken)
             return new, message
         if stage == "diagnose":
             return {}, self.method.diagnose(state, down, stack)

@@ -29,6 +29,7 @@ class Stack:
         share = torch.as_tensor(self.counts / train.sum(), dtype=data.x.dtype, device=data.x.device)
         self.share = share[:, None]
         self.visits = visits
+        self.taken = np.zeros(len(ids), dtype=np.int64)  # steps of each client in this round
         self._orders: dict[tuple[int, int], tuple[int, tuple[Tensor, Tensor, Tensor]]] = {}
 
     # --- training ---------------------------------------------------------------------------------------------------
@@ -96,9 +97,11 @@ class Stack:
         return self.task.loss(theta, batch)
 
     def grad(self, theta: Tensor, batch: Batch) -> Tensor:
+        self.taken[: len(theta)] += 1
         return self.task.grad(theta, batch)
 
     def descend_(self, theta: Tensor, batch: Batch, lr: float, pull: Pull) -> None:
+        self.taken[: len(theta)] += 1
         self.task.descend_(theta, batch, lr, pull)
 
     def descend_all_(self, theta: Tensor, plan: Plan, lam: float | Tensor, anchor: Tensor | None) -> bool:
@@ -107,6 +110,7 @@ class Stack:
             return False
         takes = self._takes(plan.size, plan.epochs, plan.steps)
         rows, y, weight = (v[plan.start :] for v in self._order(plan.stream, plan.size, plan.start + takes))
+        self.taken += takes * plan.repeats
         linear.descend_(*kind, theta, self.data.x, rows, y, weight, takes, plan.repeats, plan.lr, lam, anchor)
         return True
 

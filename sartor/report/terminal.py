@@ -162,8 +162,14 @@ def one_line(summary: dict[str, Any]) -> str:
     rounds = f"{summary['rounds']} round{'s' if summary['rounds'] > 1 else ''}"
     return (
         f"{summary['method']} after {rounds}: {models or 'no test data'}; {megabytes(summary['bytes_up'])} MB up, "
-        f"{megabytes(summary['bytes_down'])} MB down, {summary['seconds']:.1f} s{trouble(summary)}"
+        f"{megabytes(summary['bytes_down'])} MB down, {summary['seconds']:.1f} s{speed(summary)}{trouble(summary)}"
     )
+
+
+def speed(summary: dict[str, Any]) -> str:
+    """How fast clients were trained, evaluation not counted."""
+    spent = max(summary["seconds"], 1e-3)
+    return f" ({summary['trained'] / spent:,.0f} clients/s, {summary['steps'] / spent:,.0f} steps/s)"
 
 
 def trouble(summary: dict[str, Any]) -> str:
