@@ -58,6 +58,10 @@ Rounds = Annotated[int, typer.Option(help="communication rounds")]
 Cohort = Annotated[int | None, typer.Option(help="clients asked per round [all]")]
 Sampling = Annotated[str, typer.Option(help="cohorts drawn uniform, or by size")]
 Aggregator = Annotated[str, typer.Option(help="how the server averages")]
+Lams = Annotated[
+    str | None,
+    typer.Option("--lams", help="candidates, as in 0.1,1,2: each client picks its lam on its validation data"),
+]
 SolverKind = Annotated[str | None, typer.Option("--solver", help="sgd, adam, exact, inexact [the method's own]")]
 Lr = Annotated[float | None, typer.Option(help="the local solver's step size")]
 Epochs = Annotated[int | None, typer.Option(help="local epochs per round")]
@@ -73,6 +77,8 @@ Dtype = Annotated[str, typer.Option(help="float32 or float64")]
 Every = Annotated[int, typer.Option("--evaluate-every", help="rounds between evaluations")]
 Save = Annotated[int, typer.Option("--checkpoint-every", help="rounds between checkpoints")]
 Diagnose = Annotated[bool, typer.Option(help="compute residuals and curvature at every evaluation")]
+Report = Annotated[str, typer.Option(help="the round to report: last, or best (on validation data)")]
+Oracle = Annotated[bool, typer.Option("--oracle", help="also score a choice made on test data, as some papers do")]
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="no progress, no tables")]
 
@@ -93,6 +99,12 @@ def _assignments(pairs: list[str] | None) -> dict[str, str]:
     return found
 
 
+def _own(given: dict[str, Any]) -> dict[str, str]:
+    """The method's own settings: --set's, and --lams, which is short for --set lam=0.1,1,2."""
+    lams = given.get("lams")
+    return _assignments(given.get("set_")) | ({} if lams is None else {"lam": lams})
+
+
 def _values(given: dict[str, Any]) -> dict[str, Any]:
     """A recipe's values from options of the command line."""
     found = {k: v for k, v in given.items() if k in Recipe.model_fields and k != "solver"}
@@ -107,7 +119,7 @@ def _continued(ctx: typer.Context, folder: Path, out_folder: Path | None) -> Rec
     saved = Recipe.load(folder / "recipe.toml")
     given = {k: v for k, v in ctx.params.items() if getattr(ctx.get_parameter_source(k), "name", "") == "COMMANDLINE"}
     values = _values(given)
-    own = _assignments(given.get("set_")) | {f"solver.{k}": v for k, v in values.pop("solver").items()}
+    own = _own(given) | {f"solver.{k}": v for k, v in values.pop("solver").items()}
     asked = Recipe.of({**saved.model_dump(), **values}, "the command line")
     full = asked.model_copy(update={"settings": saved.settings | own})
     full = full.resolved() if asked.method == saved.method else full
@@ -145,6 +157,7 @@ def run(
             "--set", metavar="FIELD=VALUE", help="a method's field, e.g. lam=1.0 or solver.lr=0.1; repeatable"
         ),
     ] = None,
+    lams: Lams = None,
     solver: SolverKind = None,
     lr: Lr = None,
     epochs: Epochs = None,
@@ -160,6 +173,8 @@ def run(
     evaluate_every: Every = 10,
     checkpoint_every: Save = 10,
     diagnostics: Diagnose = True,
+    report: Report = "last",
+    oracle: Oracle = False,
     folder: Annotated[Path | None, typer.Option("--out", help="where all is kept; without it nothing is")] = None,
     resume: Annotated[Path | None, typer.Option(help="go on with the run in this folder")] = None,
     as_json: Json = False,
@@ -169,7 +184,7 @@ def run(
     if resume is not None:
         recipe, folder = _continued(ctx, resume, folder), resume
     else:
-        recipe = Recipe.of(_values(ctx.params) | {"settings": _assignments(set_)}, "the command line").resolved()
+        recipe = Recipe.of(_values(ctx.params) | {"settings": _own(ctx.params)}, "the command line").resolved()
         _vacant(folder, "recipe.toml", f"a run already; choose another --out, or go on with --resume {folder}")
         _vacant(folder, "compare.json", "a comparison; choose another --out")
     _somewhere(recipe, folder)
@@ -248,6 +263,7 @@ def compare(
         list[str] | None,
         typer.Option("--set", metavar="METHOD.FIELD=VALUE", help="a method's field, e.g. flame.lam=1.0; repeatable"),
     ] = None,
+    lams: Lams = None,
     solver: SolverKind = None,
     lr: Lr = None,
     epochs: Epochs = None,
@@ -263,6 +279,8 @@ def compare(
     evaluate_every: Every = 10,
     checkpoint_every: Save = 10,
     diagnostics: Diagnose = True,
+    report: Report = "last",
+    oracle: Oracle = False,
     folder: Annotated[
         Path | None, typer.Option("--out", help="where all is kept; what is finished there is not run again")
     ] = None,

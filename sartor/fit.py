@@ -40,6 +40,8 @@ def prepare(
     chunk: int | None = None,
     workers: int | None = None,
     store: Path | None = None,
+    report: str = "last",
+    oracle: bool = False,
     pretrained: bool = False,
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
@@ -49,6 +51,10 @@ def prepare(
     one_of("a run", "engine", engine, ENGINES)
     need(chunk is None or chunk >= 1, f"a chunk holds at least 1 client; got {chunk}.")
     need(workers is None or workers >= 1, f"a run needs at least 1 worker; got {workers}.")
+    need(
+        report != "best" or clients.counts("validation").sum() > 0,
+        "the best round is chosen on validation data, and no client has any; report the last, or see --parts.",
+    )
     loss = loss or natural_loss(clients)
     clients = clients.to(device, dtype)
     task = ModelTask(copy.deepcopy(model).to(device, dtype), loss)  # the user's model stays as it is
@@ -60,14 +66,15 @@ def prepare(
         if engine == "local"
         else SerialEngine(method, task, clients, start, seed, store)
     )
-    run = Run(method, made, problem, server, len(clients) if cohort is None else cohort, sampling, store)
+    run = Run(method, made, problem, server, len(clients) if cohort is None else cohort, sampling, store, report)
     about = {
-        "method": type(method).__name__.lower(),
+        "method": type(getattr(method, "method", method)).__name__.lower(),  # of a wrapped one, what is inside
         "settings": to_table(method),
         "data": clients.about.get("source", "own"),
         "partition": _partition(clients),
         "model": type(model).__name__,
         "seed": seed,
+        "oracle": oracle,
     }
     return Result(run, task, clients, about | (settings or {}))
 
@@ -86,7 +93,9 @@ def fit(
 
     Options: seed; loss ("cross-entropy", "squared", "hinge" or a callable); pretrained (start from `model`'s own
     weights, else its layers are drawn anew from the seed); cohort, sampling; engine, chunk, workers; store (a folder
-    for states larger than memory); dtype, device.
+    for states larger than memory); report ("best": scores and models of the round with the best mean validation
+    accuracy, in place of the "last"); oracle (also score the choice between personal and global made on test data, as
+    some papers do); dtype, device.
     """
     result = prepare(method, model, clients, **options)
     for _ in play(result.run, rounds, evaluate_every=evaluate_every, diagnose=diagnose):

@@ -23,7 +23,7 @@ from .storage import write_text
 
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 # What may change when a run goes on.
-FREE = ("rounds", "evaluate_every", "checkpoint_every", "engine", "chunk", "workers", "diagnostics")
+FREE = ("rounds", "evaluate_every", "checkpoint_every", "engine", "chunk", "workers", "diagnostics", "oracle")
 
 
 class Recipe(BaseModel):
@@ -57,6 +57,8 @@ class Recipe(BaseModel):
     evaluate_every: int = Field(10, ge=1)
     checkpoint_every: int = Field(10, ge=1)
     diagnostics: bool = True
+    report: str = "last"  # or best: the scores and models of the round that was best on validation data
+    oracle: bool = False  # score the choice between personal and global on test data, too: to compare with papers
 
     def dataset(self) -> Dataset:
         """The data, before they are split."""
@@ -105,6 +107,8 @@ class Recipe(BaseModel):
             store=None if self.store == "memory" or folder is None else folder / "state" / "rows",
             dtype=TYPES[self.dtype],
             device=self.device,
+            report=self.report,
+            oracle=self.oracle,
             settings=about,
         )
 

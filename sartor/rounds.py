@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .core import Engine, Method, Problem, Server, State
 from .errors import Diverged, SartorError, need, one_of
-from .judge.metrics import Scores, summarise
+from .judge.metrics import Scores, summarise, validated
 from .rows import Rows
 from .seeds import stream
 from .storage import load_tensors, save_tensors
@@ -36,8 +36,21 @@ def draw_cohort(problem: Problem, size: int, sampling: str, round: int) -> Tenso
 
 
 @dataclass
+class Kept:
+    """A round worth keeping: every client's scores and models as they were after it."""
+
+    round: int
+    value: float  # the mean validation accuracy of the chosen models
+    scores: dict[str, np.ndarray]
+    models: State  # as Run.models gives them
+
+
+@dataclass
 class Run:
-    """A federation at work: the server's state and what has happened so far."""
+    """A federation at work: the server's state and what has happened so far.
+
+    With report="best" the round with the best mean validation accuracy is kept, scores and models.
+    """
 
     method: Method
     engine: Engine
@@ -46,17 +59,25 @@ class Run:
     cohort: int
     sampling: str = "uniform"
     store: Path | None = None  # where per-client tables are kept; none: in memory
+    report: str = "last"  # the round whose scores and models are reported: the last, or the best on validation data
+    benign: np.ndarray | None = None  # [m] whose scores count; none: everybody's
     round: int = 0
     seconds: float = 0.0
     bytes_up: int = 0
     bytes_down: int = 0
     history: list[Line] = field(default_factory=list)
-    scores: dict[str, np.ndarray] = field(default_factory=dict)
+    scores: dict[str, np.ndarray] = field(default_factory=dict)  # of the last evaluated round
+    best: Kept | None = None
 
     def __post_init__(self) -> None:
         m = self.problem.clients
         need(1 <= self.cohort <= m, f"the cohort needs 1 to {m} clients (all there are); got {self.cohort}.")
         one_of("a run", "sampling", self.sampling, ["uniform", "size"])
+        one_of("a run", "report", self.report, ["last", "best"])
+        need(
+            self.report == "last" or self.store is None,
+            "the best round's models are kept in memory, which --store disk is to spare; report the last round.",
+        )
         self.server = {k: v.at(self.store, f"server-{k}") if isinstance(v, Rows) else v for k, v in self.server.items()}
 
     def step(self) -> None:
@@ -90,12 +111,27 @@ class Run:
             "seconds": round(self.seconds, 3),
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
-            **summarise(self.scores),
+            **summarise(self.scores, self.benign),
             "diagnostics": facts,
             "warnings": warnings,
         }
         self.history.append(line)
+        if self.report == "best":
+            self._keep()
         return line
+
+    def _keep(self) -> None:
+        """Keep this round where it is better than the best so far; of equals the first."""
+        value = validated(self.scores, self.benign)
+        if value is not None and (self.best is None or value > self.best.value):
+            self.best = Kept(self.round, value, self.scores, self.models())
+
+    def models(self) -> State:
+        """All models as they are now: "client/personal" [m, d] with the clients' statistics beside it, "global" [d] and
+        FedAMP's "collaboration" [m, m], where there are such."""
+        own = {f"client/{k}": v for k, v in self.ask("personal").items()}
+        common = {"global": self.method.shared(self.server), "collaboration": self.method.collaboration(self.server)}
+        return own | {k: v for k, v in common.items() if v is not None}
 
     def ask(self, stage: str) -> State:
         """Run a stage that changes nothing at every client, some at a time."""
@@ -120,6 +156,10 @@ class Run:
             "bytes_down": self.bytes_down,
             "history": self.history,
         }
+        if self.best is not None:
+            about["best"] = {"round": self.best.round, "value": self.best.value}
+            tensors |= {f"best/model/{k}": v for k, v in self.best.models.items()}
+            tensors |= {f"best/score/{k}": torch.from_numpy(v) for k, v in self.best.scores.items()}
         save_tensors(path, tensors, about)
         self.engine.settle()
         self._settle()
@@ -140,6 +180,12 @@ class Run:
         self.engine.restore({k.removeprefix("client/"): v for k, v in tensors.items() if k.startswith("client/")})
         self.round, self.seconds, self.history = about["round"], about["seconds"], about["history"]
         self.bytes_up, self.bytes_down = about["bytes_up"], about["bytes_down"]
+        if "best" in about:
+            models, scores = (
+                {k.removeprefix(f"best/{what}/"): v for k, v in tensors.items() if k.startswith(f"best/{what}/")}
+                for what in ("model", "score")
+            )
+            self.best = Kept(**about["best"], scores={k: v.cpu().numpy() for k, v in scores.items()}, models=models)
 
 
 def play(

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from . import aggregators, methods, solvers
 from .core import Method
+from .dynamic import DynamicLam
 from .errors import SartorError, need, unknown
 
 _SOLVER_FIELDS = ("solver", "global_solver", "finetune")
@@ -18,6 +19,8 @@ _OF_EVERY_SOLVER = ("lr", "batch", "momentum", "weight_decay")  # what a method'
 
 def to_table(method: Method) -> dict[str, Any]:
     """Every setting of a method: numbers, words, and a table for each solver. None is left out (TOML has none)."""
+    if isinstance(method, DynamicLam):
+        return to_table(method.method) | {"lam": list(method.lams)}
     return {
         f.name: plain
         for f in fields(method)  # type: ignore[arg-type]
@@ -38,8 +41,12 @@ def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any
     """The named method. `settings` are its fields, dotted for a solver's: "finetune.epochs".
 
     `solver` is the run's own: it replaces fields of the method's default one, or all of it where it names another kind.
+    Where `lam` is a list ("0.1,1,2" on the command line), every client chooses from it on its validation data.
     """
     made = methods.entry(name)
+    if (lams := _listed(settings.get("lam"))) is not None:
+        each = tuple(convert(f"{name}'s lam", v, float) for v in lams)
+        return DynamicLam(method_from(name, {**settings, "lam": next(iter(each), 1.0)}, solver), each)
     known = [f.name for f in fields(made.make)]  # type: ignore[arg-type]
     hints = get_type_hints(made.make)
     given, inner = _split(settings)
@@ -65,6 +72,13 @@ def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any
             continue
         values[key] = _solver(default or solvers.SGD(), wanted)
     return made.make(**values)
+
+
+def _listed(value: Any) -> list[Any] | None:
+    """The items of a list, or of a word with commas; None for a single value."""
+    if isinstance(value, str) and "," in value:
+        return value.split(",")
+    return value if isinstance(value, list) else None
 
 
 def _split(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

@@ -118,6 +118,14 @@ class Stack:
         _, batch = next(self._sweep("train", int(self.counts.max())))
         return self.task.quadratic(batch)
 
+    def validation(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        count = torch.as_tensor(self.data.counts("validation")[self.ids], device=theta.device)
+        return count, self.score(theta, "validation")[0]
+
+    def take(self, places: Tensor) -> Stack:
+        at = places.to(self.visits.device)
+        return Stack(self.task, self.data, self.ids[places.numpy()], self.visits[at], self.round, self.seed)
+
     # --- scores -----------------------------------------------------------------------------------------------------
 
     def statistics(self, theta: Tensor) -> State:

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 MODELS = ("global", "personal", "chosen")
+ORACLE = "oracle (chosen on TEST data, only to compare with papers)"
 
 
 def progress(console: Console) -> Progress:
@@ -159,7 +160,11 @@ def one_line(summary: dict[str, Any]) -> str:
         for m in MODELS
         if summary[m]
     )
+    if oracle := summary.get("oracle"):
+        models += f", {ORACLE} {oracle['accuracy_mean']:.3f}"
     rounds = f"{summary['rounds']} round{'s' if summary['rounds'] > 1 else ''}"
+    if summary["report"] == "best":
+        rounds += f" (reported: round {summary['reported_round']}, the best on validation data)"
     return (
         f"{summary['method']} after {rounds}: {models or 'no test data'}; {megabytes(summary['bytes_up'])} MB up, "
         f"{megabytes(summary['bytes_down'])} MB down, {summary['seconds']:.1f} s"
