@@ -19,11 +19,15 @@ from .compare import Comparison, Step, play_recipe
 from .compare import compare as compare_all
 from .data import describe
 from .errors import SartorError, need, unknown
+from .grid import Scenario, listed, scenarios
 from .methods import entry
 from .recipe import FREE, Recipe
-from .report import page, terminal
+from .report import page, robustness, terminal
+from .report.foot import judged
 from .result import Result
+from .settings import has_lam
 from .storage import write_json
+from .verdict import verdict
 
 app = typer.Typer(
     add_completion=True,
@@ -212,7 +216,7 @@ def _vacant(folder: Path | None, file: str, holds: str) -> None:
 
 def _play(recipe: Recipe, split: data_module.Clients, folder: Path | None, quiet: bool) -> Result:
     with terminal.progress(err) as bar:
-        task = bar.add_task(recipe.method, total=recipe.rounds, note="", visible=not quiet)
+        task = bar.add_task(recipe.method, total=recipe.rounds, note="", left="", visible=not quiet)
         for result in play_recipe(recipe, split, folder):
             bar.update(task, completed=result.run.round, note=terminal.note(result.history))
     return result
@@ -258,7 +262,11 @@ def compare(
     rounds: Rounds = 50,
     cohort: Cohort = None,
     sampling: Sampling = "uniform",
-    aggregator: Aggregator = "mean",
+    attack: Annotated[str, typer.Option(help="attacks with commas between them (sartor list attacks)")] = "none",
+    attackers: Annotated[
+        str | None, typer.Option(help="shares of attackers, as in 0,0.2,0.5 [0.2 where there is an attack]")
+    ] = None,
+    aggregator: Annotated[str, typer.Option(help="aggregators, as in mean,median,krum(f=2)")] = "mean",
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="METHOD.FIELD=VALUE", help="a method's field, e.g. flame.lam=1.0; repeatable"),
@@ -287,31 +295,52 @@ def compare(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare methods on the same clients."""
+    """Compare methods on the same clients, and under attack: lists make a grid, of which each cell runs once."""
     names, numbers = [m.strip() for m in methods.split(",")], _numbers(seeds, int, "seeds")
     for name in names:
         entry(name)
     own = _own_settings(_assignments(set_), names)
-    base = Recipe.of(_values(ctx.params), "the command line")
+    if lams is not None:
+        for name in names:
+            own.setdefault(name, {}).update({"lam": lams} if has_lam(name) else {})
+    each = scenarios(listed(attack, "attacks"), _shares(attackers, attack), listed(aggregator, "aggregators"))
+    plain = {k: v for k, v in ctx.params.items() if k not in Scenario._fields}
+    base = Recipe.of(_values(plain), "the command line")
     _vacant(folder, "recipe.toml", "a single run; choose another --out")
     _somewhere(base, folder)
     dataset = base.dataset()
     talk = not (quiet or as_json)
     if talk:
         out.print(describe(base.model_copy(update={"seed": numbers[0]}).split(dataset).about) + f" (seed {numbers[0]})")
-    cells = compare_all(base, names, numbers, dataset, folder, own)
-    table = _play_all(cells, len(names) * len(numbers), base.rounds, talk)
-    if folder is not None:
-        write_json(folder / "compare.json", table.summaries())
-        page.write(folder / "report.html", page.of_comparison(table))
+    table = _play_all(compare_all(base, names, numbers, dataset, folder, own, each), base.rounds, talk)
+    found, rows = verdict(table), table.rows()
+    drawn = _keep(folder, table, found) if folder is not None else True
     if as_json:
         print(json.dumps(table.summaries(), indent=1))
     if talk:
-        out.print(terminal.comparison(table.rows(), out))
-        out.print(terminal.explain(table.rows(), len(numbers)))
+        out.print(terminal.comparison(rows, out))
+        out.print("\n".join(filter(None, [terminal.explain(rows, len(numbers)), judged(found)])))
         _say_where(folder)
+        if not drawn:
+            out.print("robustness.png was not drawn: it needs matplotlib (pip install 'sartor[plots]')")
     errors = [c.summary["error"] for c in table.cells if "error" in c.summary]
     need(len(errors) < len(table.cells), f"every method failed, {names[0]}: {errors[0] if errors else ''}")
+
+
+def _shares(attackers: str | None, attack: str) -> list[float]:
+    """The shares of attackers; where none are given, 0.2 for an attack."""
+    if attackers is None:
+        return [0.0 if attack == "none" else 0.2]
+    return _numbers(attackers, float, "attackers")
+
+
+def _keep(folder: Path, table: Comparison, found: dict[str, Any]) -> bool:
+    """Write what a comparison leaves; False where a plot could not be drawn."""
+    write_json(folder / "compare.json", table.summaries())
+    write_json(folder / "significance.json", found)
+    page.write(folder / "report.html", page.of_comparison(table, found))
+    lines = robustness.panels(table.rows())
+    return not lines or robustness.write_png(folder / "robustness.png", lines, page.FLOOR)
 
 
 def _own_settings(given: dict[str, str], names: list[str]) -> dict[str, dict[str, str]]:
@@ -326,16 +355,19 @@ def _own_settings(given: dict[str, str], names: list[str]) -> dict[str, dict[str
     return own
 
 
-def _play_all(cells: Iterator[Step], count: int, rounds: int, talk: bool) -> Comparison:
+def _play_all(steps: Iterator[Step], rounds: int, talk: bool) -> Comparison:
     """Play all cells; progress is live on a terminal, else a line for each finished cell."""
     with terminal.progress(err) as bar:
-        task = bar.add_task("", total=count * rounds, note="", visible=talk)
-        for table, method, seed, result in cells:
-            bar.update(task, description=f"{method}, seed {seed}", completed=len(table.cells) * rounds)
+        task = bar.add_task("", total=None, note="", left="", visible=talk)
+        for table, method, seed, scenario, result in steps:
+            count, now = len(table.plan), terminal.left(table.left())
+            what = terminal.cell_name(method, scenario, seed)
+            bar.update(task, description=what, total=count * rounds, completed=len(table.cells) * rounds, left=now)
             if result is not None:
                 bar.update(task, advance=result.run.round, note=terminal.note(result.history))
             elif talk and not err.is_terminal:
-                out.print(f"{len(table.cells)}/{count} {terminal.done(table.cells[-1].summary)}", soft_wrap=True)
+                line = f"{len(table.cells)}/{count} {terminal.done(table.cells[-1])}"
+                out.print(f"{line}; {now}" if now else line, soft_wrap=True)
     return table
 
 

@@ -74,6 +74,11 @@ def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any
     return made.make(**values)
 
 
+def has_lam(name: str) -> bool:
+    """Whether the named method has a λ, and so can choose it from a list."""
+    return "lam" in {f.name for f in fields(methods.entry(name).make)}  # type: ignore[arg-type]
+
+
 def _listed(value: Any) -> list[Any] | None:
     """The items of a list, or of a word with commas; None for a single value."""
     if isinstance(value, str) and "," in value:

@@ -11,10 +11,13 @@ import tomli_w
 
 from ..compare import Comparison
 from ..data import describe
+from ..grid import Scenario, attacked
 from ..recipe import Recipe
 from ..result import Result
 from ..storage import write_text
-from .terminal import against, cell, explain, megabytes, number, one_line
+from . import robustness
+from .foot import judged
+from .terminal import against, cell, explain, megabytes, name, number, one_line
 
 COLOURS = {"global": "#0072b2", "personal": "#d55e00", "chosen": "#009e73"}  # Okabe and Ito: told apart by everybody
 WIDTH = 520  # of a drawing: still readable when a phone shrinks it
@@ -62,39 +65,81 @@ def of_run(result: Result, recipe: Recipe) -> str:
     return _page(f"{recipe.method} on {recipe.data}", body + _settings(recipe.toml()))
 
 
-def of_comparison(table: Comparison) -> str:
-    """The page of a comparison."""
+def of_comparison(table: Comparison, found: dict[str, Any]) -> str:
+    """The page of a comparison and its verdict."""
     rows, seeds = table.rows(), list(dict.fromkeys(c.seed for c in table.cells))
     recipe = next(iter(table.recipes.values()))
+    body = f"<h1>{len(table.recipes)} methods on {escape(recipe.data)}, {escape(recipe.partition)}</h1>"
+    if lines := robustness.panels(rows):
+        body += "<h2>Accuracy of benign clients against the share of attackers</h2>" + robustness.svg(lines, FLOOR)
+        body += "<p class=soft>Mean test accuracy of the clients' chosen models.</p>"
+    body += "<h2>All methods</h2><p>Test accuracy (R² for regression) over benign clients: mean ± standard deviation, "
+    body += "worst 10%.</p>" + _methods(rows)
+    body += "".join(f"<p class=soft>{escape(line)}</p>" for line in explain(rows, len(seeds)).splitlines())
+    points = [(r["method"], {m: r[m]["accuracy_mean"] for m in COLOURS if r[m]}) for r in rows if r["chosen"]]
+    if points and len(table.scenarios) == 1:
+        body += "<h2>Mean of the global, personal and chosen models</h2>" + _dots(points)
+    body += _fairness(rows) + _significance(found)
+    return _page(f"Comparison on {recipe.data}", body + _settings(_common(table, seeds)))
+
+
+def _methods(rows: Sequence[dict[str, Any]]) -> str:
     best = max((r["chosen"]["accuracy_mean"] for r in rows if r["chosen"]), default=None)
+    models = [*COLOURS, *(["oracle"] if any(r["oracle"] for r in rows) else [])]
     cells = []
     for r in rows:
         star = "*" if r["chosen"] and r["chosen"]["accuracy_mean"] == best else ""
         seconds = "-" if r["seconds"] is None else f"{r['seconds']:.1f}"
-        cells.append(
-            [
-                r["method"] + star,
-                *(cell(r[m]) if r["seeds"] else "failed" for m in COLOURS),
-                against(r),
-                megabytes(r["bytes_up"]),
-                megabytes(r["bytes_down"]),
-                seconds,
-            ]
-        )
-    body = f"<h1>{len(rows)} methods on {escape(recipe.data)}, {escape(recipe.partition)}</h1>"
-    body += "<p>Test accuracy (R² for regression) over clients: mean ± standard deviation, worst 10%.</p>"
-    body += _table(["method", *COLOURS, "vs local", "MB up", "MB down", "seconds"], cells)
-    body += "".join(f"<p class=soft>{escape(line)}</p>" for line in explain(rows, len(seeds)).splitlines())
-    points = [(r["method"], {m: r[m]["accuracy_mean"] for m in COLOURS if r[m]}) for r in rows if r["chosen"]]
-    body += "<h2>Mean of the global, personal and chosen models</h2>" + _dots(points) if points else ""
-    return _page(f"Comparison on {recipe.data}", body + _settings(_common(table, seeds)))
+        cost = [against(r), megabytes(r["bytes_up"]), megabytes(r["bytes_down"]), seconds]
+        words = [cell(r[m]) if r["seeds"] else "refused" if r["refused"] else "failed" for m in models]
+        cells.append([name(r) + star, *words, *cost])
+    heads = [m if m != "oracle" else "oracle (on test data)" for m in models]
+    return _table(["method", *heads, "vs local", "MB up", "MB down", "seconds"], cells)
+
+
+def _fairness(rows: Sequence[dict[str, Any]]) -> str:
+    """How evenly the chosen models' accuracy is spread."""
+    names = ("pooled", "std", "var", "min", "worst10", "best10", "jain", "gini", "entropy")
+    cells = [[name(r), *(number(r["chosen"][f"accuracy_{k}"]) for k in names)] for r in rows if r["chosen"]]
+    if not cells:
+        return ""
+    heads = ["pooled mean", "std", "variance", "worst", "worst 10%", "best 10%", "Jain", "Gini", "entropy"]
+    said = (
+        "Of the chosen models over benign clients. Pooled: over all test samples. Even: Jain 1, Gini 0, entropy log n."
+    )
+    return f"<h2>How evenly accuracy is spread</h2>{_table(['method', *heads], cells)}<p class=soft>{said}</p>"
+
+
+def _significance(found: dict[str, Any], most: int = 60) -> str:
+    """The foot, and a table of the tests."""
+    if not found["pairs"]:
+        return ""
+    body = "<h2>Is it more than chance?</h2>"
+    body += "".join(f"<p class=soft>{escape(line)}</p>" for line in judged(found).splitlines())
+    heads = ["methods", "under", "pairs", "zeros", "mean difference", "effect r", "p", "p (Holm)"]
+    cells = [
+        [
+            f"{p['a']} − {p['b']}",
+            attacked(Scenario(p["attack"], p["attackers"])),
+            p["n"],
+            p["zeros"],
+            f"{p['mean']:+.4f}",
+            f"{p['effect']:+.2f}",
+            f"{p['p']:.2g}",
+            f"{p['p_holm']:.2g}",
+        ]
+        for p in found["pairs"][:most]
+    ]
+    more = f"<p class=soft>The first {most} of {len(found['pairs'])} tests; all are in significance.json.</p>"
+    return body + _table(heads, cells) + (more if len(found["pairs"]) > most else "")
 
 
 def _common(table: Comparison, seeds: Sequence[int]) -> str:
     """The settings that all cells share, and those of each method."""
     first = next(iter(table.recipes.values()))
-    recipe = first.model_dump(exclude={"method", "seed", "settings", "solver"}, exclude_none=True)
-    own = {name: each.resolved().settings for name, each in table.recipes.items()}
+    recipe = first.model_dump(exclude={"method", "seed", "settings", "solver", *Scenario._fields}, exclude_none=True)
+    recipe |= {k: list(dict.fromkeys(getattr(s, k) for s in table.scenarios)) for k in Scenario._fields}
+    own = {method: each.resolved().settings for method, each in table.recipes.items()}
     return tomli_w.dumps({"methods": list(own), "seeds": list(seeds), **recipe, **own})
 
 
