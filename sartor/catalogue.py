@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from . import aggregators, data, methods, models, solvers, tasks
 from .errors import unknown
+from .wrappers import attacks
 
 Row = dict[str, str]
 
@@ -16,7 +17,12 @@ def _first_line(thing: object) -> str:
 
 KINDS: dict[str, Callable[[], list[Row]]] = {
     "methods": lambda: [{"name": n, "paper": e.paper, "line": e.line} for n, e in methods.NAMES.items()],
-    "aggregators": lambda: [{"name": n, "paper": "-", "line": _first_line(f)} for n, f in aggregators.NAMES.items()],
+    "attacks": lambda: [
+        {"name": n, "paper": a.paper, "site": a.site, "line": _first_line(a)} for n, a in attacks.NAMES.items()
+    ],
+    "aggregators": lambda: [
+        {"name": n, "paper": a.paper, "line": _first_line(a)} for n, a in aggregators.NAMES.items()
+    ],
     "partitions": lambda: [{"name": n, "paper": "-", "line": _first_line(p)} for n, p in data.NAMES.items()],
     "datasets": lambda: [{"name": n, "paper": "-", "line": line} for n, line in data.DATASETS.items()],
     "models": lambda: [{"name": n, "paper": "-", "line": line} for n, (line, _) in models.NAMES.items()],

@@ -61,11 +61,26 @@ Loss = Annotated[str | None, typer.Option(help="cross-entropy, squared or hinge 
 Rounds = Annotated[int, typer.Option(help="communication rounds")]
 Cohort = Annotated[int | None, typer.Option(help="clients asked per round [all]")]
 Sampling = Annotated[str, typer.Option(help="cohorts drawn uniform, or by size")]
-Aggregator = Annotated[str, typer.Option(help="how the server averages")]
 Lams = Annotated[
     str | None,
     typer.Option("--lams", help="candidates, as in 0.1,1,2: each client picks its lam on its validation data"),
 ]
+Aggregator = Annotated[
+    str, typer.Option(help="how the server averages: mean, median, krum(f=2), ... (list aggregators)")
+]
+Attack = Annotated[
+    str, typer.Option(help="what hostile clients do: none, sign-flip, gaussian(std=1), ... (list attacks)")
+]
+Attackers = Annotated[
+    float | None,
+    typer.Option(
+        show_default=False, help="the share of hostile clients; scores are of the others [0.2 with an attack, else 0]"
+    ),
+]
+Drop = Annotated[float, typer.Option(help="the share of clients that is not reached in a round")]
+Stragglers = Annotated[float, typer.Option(help="the share of clients that answers a round late")]
+Stale = Annotated[str, typer.Option(help="late answers: use or discard")]
+Patience = Annotated[int, typer.Option(help="rounds in a row without any answer after which a run stops")]
 SolverKind = Annotated[str | None, typer.Option("--solver", help="sgd, adam, exact, inexact [the method's own]")]
 Lr = Annotated[float | None, typer.Option(help="the local solver's step size")]
 Epochs = Annotated[int | None, typer.Option(help="local epochs per round")]
@@ -154,6 +169,12 @@ def run(
     cohort: Cohort = None,
     sampling: Sampling = "uniform",
     aggregator: Aggregator = "mean",
+    attack: Attack = "none",
+    attackers: Attackers = None,
+    drop: Drop = 0.0,
+    stragglers: Stragglers = 0.0,
+    stale: Stale = "use",
+    patience: Patience = 10,
     seed: Annotated[int, typer.Option(help="results depend on it and the settings only")] = 0,
     set_: Annotated[
         list[str] | None,
@@ -262,11 +283,15 @@ def compare(
     rounds: Rounds = 50,
     cohort: Cohort = None,
     sampling: Sampling = "uniform",
-    attack: Annotated[str, typer.Option(help="attacks with commas between them (sartor list attacks)")] = "none",
+    aggregator: Annotated[str, typer.Option(help="as in mean,median,krum(f=2) (sartor list aggregators)")] = "mean",
+    attack: Annotated[str, typer.Option(help="as in none,sign-flip,gaussian(std=1) (sartor list attacks)")] = "none",
     attackers: Annotated[
-        str | None, typer.Option(help="shares of attackers, as in 0,0.2,0.5 [0.2 where there is an attack]")
+        str | None, typer.Option(help="shares of hostile clients, as in 0,0.2,0.5 [0.2 with an attack, else 0]")
     ] = None,
-    aggregator: Annotated[str, typer.Option(help="aggregators, as in mean,median,krum(f=2)")] = "mean",
+    drop: Drop = 0.0,
+    stragglers: Stragglers = 0.0,
+    stale: Stale = "use",
+    patience: Patience = 10,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="METHOD.FIELD=VALUE", help="a method's field, e.g. flame.lam=1.0; repeatable"),
@@ -295,7 +320,10 @@ def compare(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare methods on the same clients, and under attack: lists make a grid, of which each cell runs once."""
+    """Compare methods on the same clients, also under attack.
+
+    Lists of attacks, attackers and aggregators make a grid; cells that coincide run once.
+    """
     names, numbers = [m.strip() for m in methods.split(",")], _numbers(seeds, int, "seeds")
     for name in names:
         entry(name)

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .data import Clients, Dataset
-from .errors import Diverged, SartorError, need
+from .errors import Diverged, SartorError, Silent, need
 from .grid import PLAIN, Scenario
 from .judge.metrics import MODELS, ORACLE, gains
 from .recipe import Recipe
 from .result import Result, write_history
-from .rounds import play
+from .rounds import COUNTS, play
 from .settings import aggregator, attack
 from .storage import read_json, read_note
 
@@ -223,7 +223,7 @@ def _play_cell(
     try:
         for result in play_recipe(recipe, clients, place) if cell is None else ():
             yield result
-    except Diverged as e:
+    except (Diverged, Silent) as e:
         cell = Cell(recipe.method, recipe.seed, scenario, _failed(recipe, plain, clients, str(e)))
     if result is not None:
         table.took.setdefault(recipe.method, []).append(time.perf_counter() - began)
@@ -236,10 +236,10 @@ def _play_cell(
 def _failed(recipe: Recipe, plain: Recipe, clients: Clients, error: str) -> dict[str, Any]:
     """The summary of a run that did not end, or did not begin."""
     full = plain.complete(clients)
-    kept = ("method", "data", "partition", "model", "clients", "cohort", "rounds", "report")
-    own = {k: getattr(recipe, k) for k in ("seed", *Scenario._fields)}
-    empty = dict.fromkeys(("reported_round", "seconds", "bytes_up", "bytes_down", "parameters", *MODELS))
-    return {**{k: getattr(full, k) for k in kept}, **own, **empty, "warnings": [], "error": error}
+    known = {k: getattr(full, k) for k in ("method", "data", "partition", "model", "clients", "cohort")}
+    known |= {k: getattr(recipe, k) for k in ("rounds", "report", "seed", "drop", "stragglers", *Scenario._fields)}
+    empty = ("reported_round", "seconds", "bytes_up", "bytes_down", "parameters", "hostile", *COUNTS, *MODELS)
+    return {**known, **dict.fromkeys(empty), "warnings": [], "error": error}
 
 
 def _finished(recipe: Recipe, scenario: Scenario, clients: Clients, place: Path) -> Cell | None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
+import numpy as np
 from torch import Tensor
 
 State = dict[str, Tensor]
@@ -50,6 +51,7 @@ class Local(Protocol):
 
     round: int
     clients: int  # m: all clients of the federation, not only this stack
+    ids: np.ndarray  # [c] which clients: what is drawn at random for a client is drawn for its id
     share: Tensor  # [c, 1] n_i / Σ_j n_j
     visits: Tensor  # [c] in how many rounds each client has trained, this one included
 
@@ -145,10 +147,13 @@ class Method(ABC):
     state.
 
     `train_all` says that every client trains in every round although only the cohort's messages are used (pFedMe,
-    Lp-Proj).
+    Lp-Proj); `keeps_last` that the server aggregates every client's last message, not only the cohort's (FLAME). In a
+    message, tensors [c, k] are what the method sends and attacks change; numbers [c] are reported beside it.
     """
 
     train_all: bool = False
+    keeps_last: ClassVar[bool] = False
+    hostile: frozenset[int] = frozenset()  # clients that attack, in a simulation: NaN at them stops nobody
 
     @abstractmethod
     def init(self, problem: Problem) -> tuple[Server, State]:

@@ -15,6 +15,10 @@ class Diverged(SartorError):
     """A run produced NaN or Inf. Names the round, the client and the likely cause."""
 
 
+class Silent(SartorError):
+    """Nobody answered for many rounds. What was saved is kept; the run can go on."""
+
+
 def unknown(kind: str, name: object, known: Iterable[str], do: str = "") -> SartorError:
     """An error for a name that is not known, with the nearest known ones: unknown("method", "flam", [...])."""
     names = sorted(known)

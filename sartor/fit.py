@@ -9,15 +9,19 @@ from typing import Any
 import torch
 from torch import nn
 
+from . import aggregators
+from .aggregators import Aggregator
 from .core import Engine, Method
 from .data.clients import Clients
 from .engines import LocalEngine, SerialEngine
 from .engines.local import problem_of
 from .errors import SartorError, need, one_of
+from .failures import Failures
 from .result import Result
 from .rounds import Run, play
-from .settings import to_table
+from .settings import spelled, to_table
 from .tasks import Loss, ModelTask
+from .wrappers import Attack, Hostile, Reporting, attacks, hostile_clients
 
 ENGINES = ("local", "serial")
 
@@ -40,6 +44,9 @@ def prepare(
     chunk: int | None = None,
     workers: int | None = None,
     store: Path | None = None,
+    attack: Attack | None = None,
+    attackers: float = 0.0,
+    failures: Failures | None = None,
     report: str = "last",
     oracle: bool = False,
     pretrained: bool = False,
@@ -47,7 +54,10 @@ def prepare(
     device: str = "cpu",
     settings: dict[str, Any] | None = None,
 ) -> Result:
-    """Everything a run needs, before its first round. All that can be refused is refused here."""
+    """Everything a run needs, before its first round. All that can be refused is refused here.
+
+    With `attackers` but no `attack` nobody attacks, and the same clients as with one are left out of the scores.
+    """
     one_of("a run", "engine", engine, ENGINES)
     need(chunk is None or chunk >= 1, f"a chunk holds at least 1 client; got {chunk}.")
     need(workers is None or workers >= 1, f"a run needs at least 1 worker; got {workers}.")
@@ -56,17 +66,22 @@ def prepare(
         "the best round is chosen on validation data, and no client has any; report the last, or see --parts.",
     )
     loss = loss or natural_loss(clients)
-    clients = clients.to(device, dtype)
+    cohort = len(clients) if cohort is None else cohort
+    attack = attack or Attack()
+    hostile = hostile_clients(len(clients), attackers, seed)
+    clients = attack.data(clients.to(device, dtype), hostile, seed) if hostile else clients.to(device, dtype)
     task = ModelTask(copy.deepcopy(model).to(device, dtype), loss)  # the user's model stays as it is
     _check_fit(task, clients)
     problem = problem_of(task, clients, seed, pretrained)
     server, start = method.init(problem)
+    played = _with_aggregator(method, method.shared(server) is not None, cohort, len(clients))
+    played = Hostile(played, attack, hostile, seed, cohort) if hostile else played
     made: Engine = (
-        LocalEngine(method, task, clients, start, seed, chunk, workers, store)
+        LocalEngine(played, task, clients, start, seed, chunk, workers, store)
         if engine == "local"
-        else SerialEngine(method, task, clients, start, seed, store)
+        else SerialEngine(played, task, clients, start, seed, store)
     )
-    run = Run(method, made, problem, server, len(clients) if cohort is None else cohort, sampling, store, report)
+    run = Run(played, made, problem, server, cohort, sampling, store, failures or Failures(), report)
     about = {
         "method": type(getattr(method, "method", method)).__name__.lower(),  # of a wrapped one, what is inside
         "settings": to_table(method),
@@ -74,6 +89,9 @@ def prepare(
         "partition": _partition(clients),
         "model": type(model).__name__,
         "seed": seed,
+        "attack": spelled(attacks.NAMES, attack, short=True) if attack != Attack() else "none",
+        "attackers": attackers,
+        "aggregator": _rule(method),
         "oracle": oracle,
     }
     return Result(run, task, clients, about | (settings or {}))
@@ -92,15 +110,32 @@ def fit(
     """Run `method` for `rounds` rounds on `clients`; every client starts from the same weights.
 
     Options: seed; loss ("cross-entropy", "squared", "hinge" or a callable); pretrained (start from `model`'s own
-    weights, else its layers are drawn anew from the seed); cohort, sampling; engine, chunk, workers; store (a folder
-    for states larger than memory); report ("best": scores and models of the round with the best mean validation
-    accuracy, in place of the "last"); oracle (also score the choice between personal and global made on test data, as
-    some papers do); dtype, device.
+    weights, else its layers are drawn anew from the seed); cohort, sampling; attack (of sartor.attacks), attackers
+    (their share); failures (drop, stragglers); report ("best": scores and models of the round with the best mean
+    validation accuracy, in place of the "last"); oracle (also score the choice between personal and global made on test
+    data, as some papers do); engine, chunk, workers; store (a folder for states larger than memory); dtype, device.
     """
     result = prepare(method, model, clients, **options)
     for _ in play(result.run, rounds, evaluate_every=evaluate_every, diagnose=diagnose):
         pass
     return result
+
+
+def _rule(method: Method) -> str | None:
+    """The method's aggregator in short; None where it takes no mean."""
+    rule = getattr(getattr(method, "method", method), "aggregate", None)
+    return None if rule is None else spelled(aggregators.NAMES, rule, short=True)
+
+
+def _with_aggregator(method: Method, receives_model: bool, cohort: int, clients: int) -> Method:
+    """The method, whose clients report their losses where its aggregator needs them; refuses too few messages."""
+    averaging = getattr(method, "method", method)  # of a wrapped one, what is inside
+    rule = getattr(averaging, "aggregate", None)
+    if rule is None:
+        return method
+    need(isinstance(rule, Aggregator), f"an aggregator is one of sartor.aggregators; got {rule!r}.")
+    rule.check(clients if averaging.keeps_last else max(1, min(cohort, clients)))
+    return Reporting(method, receives_model) if rule.needs_losses else method
 
 
 def _check_fit(task: ModelTask, clients: Clients) -> None:

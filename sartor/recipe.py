@@ -16,14 +16,19 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from . import data, models, tasks
 from .data import Clients, Dataset
 from .errors import SartorError, need, one_of, unknown
+from .failures import Failures
 from .fit import natural_loss, prepare
 from .result import Result
-from .settings import aggregator, method_from, to_table
+from .settings import aggregator, attack, method_from, spelled, to_table
 from .storage import write_text
+from .wrappers import attacks, check_attackers
 
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 # What may change when a run goes on.
-FREE = ("rounds", "evaluate_every", "checkpoint_every", "engine", "chunk", "workers", "diagnostics", "oracle")
+FREE = (
+    *("rounds", "evaluate_every", "checkpoint_every", "engine", "chunk", "workers"),
+    *("diagnostics", "oracle", "patience"),
+)
 
 
 class Recipe(BaseModel):
@@ -47,6 +52,12 @@ class Recipe(BaseModel):
     cohort: int | None = None  # none: everyone
     sampling: str = "uniform"
     aggregator: str = "mean"
+    attack: str = "none"
+    attackers: float | None = None  # the share of clients that attacks; none: 0.2 where there is an attack, else 0
+    drop: float = 0.0  # the share of clients that is not reached in a round
+    stragglers: float = 0.0  # the share that answers a round late
+    stale: str = "use"  # late answers; or discard
+    patience: int = 10  # rounds without an answer after which the run stops
     seed: int = Field(0, ge=0, lt=2**63)
     engine: str = "local"
     chunk: int | None = None
@@ -105,6 +116,9 @@ class Recipe(BaseModel):
             chunk=self.chunk,
             workers=self.workers,
             store=None if self.store == "memory" or folder is None else folder / "state" / "rows",
+            attack=attack(full.attack),
+            attackers=full.attackers or 0.0,
+            failures=self._failures(),
             dtype=TYPES[self.dtype],
             device=self.device,
             report=self.report,
@@ -139,7 +153,19 @@ class Recipe(BaseModel):
         method = method_from(self.method, self._settings(), self.solver)
         data.parse(self.partition)
         one_of("a run", "store", self.store, ["memory", "disk"])
-        return self.model_copy(update={"settings": to_table(method), "solver": {}, "aggregator": "mean"})
+        self._failures()
+        wanted = attack(self.attack)
+        share = (0.0 if wanted is None else 0.2) if self.attackers is None else self.attackers
+        check_attackers(share)
+        known: dict[str, Any] = {
+            "attack": "none" if wanted is None else spelled(attacks.NAMES, wanted),
+            "attackers": share,
+        }
+        known |= {"settings": to_table(method), "solver": {}, "aggregator": "mean"}
+        return self.model_copy(update=known)
+
+    def _failures(self) -> Failures:
+        return Failures(self.drop, self.stragglers, self.stale, self.patience)
 
     def toml(self) -> str:
         """The text of recipe.toml."""

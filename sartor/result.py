@@ -56,6 +56,13 @@ class Result:
             "model": s["model"],
             "clients": len(self.data),
             "cohort": run.cohort,
+            "attack": s["attack"],
+            "attackers": s["attackers"],
+            "hostile": int(run.hostile.sum()),
+            "aggregator": s["aggregator"],
+            "drop": run.failures.drop,
+            "stragglers": run.failures.stragglers,
+            **run.counts,
             "rounds": run.round,
             "report": run.report,
             "reported_round": self._kept.round if self._kept else run.round,
@@ -64,7 +71,7 @@ class Result:
             "bytes_up": run.bytes_up,
             "bytes_down": run.bytes_down,
             "parameters": self.task.size,
-            **judge(self.scores, self.data.counts("test"), run.benign),
+            **judge(self.scores, self.data.counts("test"), ~run.hostile),
             "warnings": self.history[-1]["warnings"],
         }
 
@@ -72,10 +79,11 @@ class Result:
     def clients(self) -> list[dict[str, Any]]:
         """What clients.json holds: a row per client."""
         counts = {part: self.data.counts(part) for part in PARTS}
-        picked = choose(self.scores)
+        picked, hostile = choose(self.scores), self.run.hostile
         rows = []
         for i, name in enumerate(self.data.names):
             row: dict[str, Any] = {"client": i, "name": name, **{part: int(counts[part][i]) for part in PARTS}}
+            row["hostile"] = bool(hostile[i])
             row["chosen"] = "personal" if picked[i] else "global"
             for key, values in self.scores.items():
                 row[key.replace("/", "_")] = None if np.isnan(values[i]) else float(values[i])
@@ -97,7 +105,7 @@ class Result:
         for client, row in zip(self.clients, rows, strict=True):
             scores = "".join(f"{'-' if v is None else format(v, '.3f'):>9}" for v in row)
             name = f"{client['name'][:10]:>10} {client['train']:>7} {client['test']:>6}"
-            lines.append(f"{name}{scores}  {client['chosen']}")
+            lines.append(f"{name}{scores}  {'(hostile)' if client['hostile'] else client['chosen']}")
         return "\n".join(lines)
 
     # --- models -------------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from .core import Engine, Method, Problem, Server, State
-from .errors import Diverged, SartorError, need, one_of
+from .errors import Diverged, SartorError, Silent, need, one_of
+from .failures import Answers, Failures, finite, joined, pick
 from .judge.metrics import Scores, summarise, validated
 from .rows import Rows
 from .seeds import stream
@@ -23,6 +24,8 @@ from .threads import one_thread
 
 _AT_ONCE = 4096  # clients that are scored in one go, so that scoring a large federation takes little memory
 Line = dict[str, Any]  # one line of history.jsonl
+# Answers left out as they hold NaN or Inf, clients not reached, late answers; rounds in which nobody answered.
+COUNTS = ("excluded", "dropped", "late", "skipped")
 
 
 def draw_cohort(problem: Problem, size: int, sampling: str, round: int) -> Tensor:
@@ -59,12 +62,15 @@ class Run:
     cohort: int
     sampling: str = "uniform"
     store: Path | None = None  # where per-client tables are kept; none: in memory
+    failures: Failures = Failures()
     report: str = "last"  # the round whose scores and models are reported: the last, or the best on validation data
-    benign: np.ndarray | None = None  # [m] whose scores count; none: everybody's
     round: int = 0
     seconds: float = 0.0
     bytes_up: int = 0
     bytes_down: int = 0
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    silent: int = 0  # rounds in a row in which nobody answered, up to now
+    late: Answers | None = None  # who answered late in the last round, and what
     history: list[Line] = field(default_factory=list)
     scores: dict[str, np.ndarray] = field(default_factory=dict)  # of the last evaluated round
     best: Kept | None = None
@@ -86,32 +92,56 @@ class Run:
             self._step()
 
     def _step(self) -> None:
+        answered, messages = self._answers()
+        good = finite(messages, len(answered))
+        self.counts["excluded"] += len(answered) - int(good.sum())
+        answered, messages = pick(answered, messages, good)
+        if len(answered):
+            self.server = self.method.server(self.server, answered, messages, self.round)
+            if self.store is None:
+                self._settle()
+        self.silent = 0 if len(answered) else self.silent + 1
+        self.counts["skipped"] += not len(answered)
+        self.round += 1
+
+    def _answers(self) -> Answers:
+        """Who answers in this round, and what: the cohort without those that fail, and those late from the last."""
+        late, self.late = self.late, None
         cohort = draw_cohort(self.problem, self.cohort, self.sampling, self.round)
         asked = torch.arange(self.problem.clients) if self.method.train_all else cohort
-        down = self.method.downlink(self.server, asked, self.round)
-        answered, messages = self.engine.map("train", self.round, asked, down)
+        dropped, slow = self.failures.draw(self.problem, self.round)
+        self.counts["dropped"] += int(dropped[cohort].sum())
+        reached = asked[~dropped[asked]]
+        answered = reached
+        messages: State = {}
+        if len(reached):
+            down = self.method.downlink(self.server, reached, self.round)
+            answered, messages = self.engine.map("train", self.round, reached, down)
+            self.bytes_down += _bytes(down)
         if self.method.train_all:  # everybody trained, the cohort is heard
-            heard = torch.isin(answered, cohort)
-            answered, messages = answered[heard], {k: v[heard] for k, v in messages.items()}
-        self.server = self.method.server(self.server, answered, messages, self.round)
-        if self.store is None:
-            self._settle()
-        self.bytes_down += _bytes(down)
+            answered, messages = pick(answered, messages, torch.isin(answered, cohort))
         self.bytes_up += _bytes(messages)
-        self.round += 1
+        behind = slow[answered]
+        if bool(behind.any()):
+            self.counts["late"] += int(behind.sum())
+            self.late = pick(answered, messages, behind) if self.failures.stale == "use" else None
+            answered, messages = pick(answered, messages, ~behind)
+        return (answered, messages) if late is None else joined(late, (answered, messages))
 
     def look(self, diagnose: bool) -> Line:
         """Score every client's models as they are now, and add a line to the history."""
-        self.scores = {k: v.double().cpu().numpy() for k, v in self.ask("evaluate").items()}
+        self.scores = {k: self._benign(v.double().cpu().numpy()) for k, v in self.ask("evaluate").items()}
         _check_scores(self.scores, self.round)
-        facts = _reduce(self.ask("diagnose")) if diagnose else {}
+        benign = torch.from_numpy(~self.hostile)
+        facts = _reduce({k: v[benign] for k, v in self.ask("diagnose").items()}) if diagnose else {}
         warnings = self.method.warnings(self.server, self.round, facts)
         line: Line = {
             "round": self.round,
             "seconds": round(self.seconds, 3),
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
-            **summarise(self.scores, self.benign),
+            **self.counts,
+            **summarise(self.scores),
             "diagnostics": facts,
             "warnings": warnings,
         }
@@ -122,7 +152,7 @@ class Run:
 
     def _keep(self) -> None:
         """Keep this round where it is better than the best so far; of equals the first."""
-        value = validated(self.scores, self.benign)
+        value = validated(self.scores)
         if value is not None and (self.best is None or value > self.best.value):
             self.best = Kept(self.round, value, self.scores, self.models())
 
@@ -132,6 +162,16 @@ class Run:
         own = {f"client/{k}": v for k, v in self.ask("personal").items()}
         common = {"global": self.method.shared(self.server), "collaboration": self.method.collaboration(self.server)}
         return own | {k: v for k, v in common.items() if v is not None}
+
+    @property
+    def hostile(self) -> np.ndarray:
+        """[m] True where a client attacks."""
+        return np.isin(np.arange(self.problem.clients), list(self.method.hostile))
+
+    def _benign(self, scores: np.ndarray) -> np.ndarray:
+        """Scores are of benign clients: a hostile one has none, as if it had no samples."""
+        kept: np.ndarray = np.where(self.hostile, np.nan, scores)
+        return kept
 
     def ask(self, stage: str) -> State:
         """Run a stage that changes nothing at every client, some at a time."""
@@ -148,12 +188,16 @@ class Run:
         tensors = {f"client/{k}": v for k, v in self.engine.save().items()}
         for k, v in self.server.items():
             tensors |= v.saved(f"server/{k}") if isinstance(v, Rows) else {f"server/{k}": v}
+        if self.late is not None:
+            tensors |= {"late ids": self.late[0]} | {f"late/{k}": v for k, v in self.late[1].items()}
         about = {
             "settings": settings,
             "round": self.round,
             "seconds": self.seconds,
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
+            "counts": self.counts,
+            "silent": self.silent,
             "history": self.history,
         }
         if self.best is not None:
@@ -180,6 +224,9 @@ class Run:
         self.engine.restore({k.removeprefix("client/"): v for k, v in tensors.items() if k.startswith("client/")})
         self.round, self.seconds, self.history = about["round"], about["seconds"], about["history"]
         self.bytes_up, self.bytes_down = about["bytes_up"], about["bytes_down"]
+        self.counts, self.silent = about["counts"], about["silent"]
+        waiting = {k.removeprefix("late/"): v for k, v in tensors.items() if k.startswith("late/")}
+        self.late = (tensors["late ids"], waiting) if "late ids" in tensors else None
         if "best" in about:
             models, scores = (
                 {k.removeprefix(f"best/{what}/"): v for k, v in tensors.items() if k.startswith(f"best/{what}/")}
@@ -205,6 +252,8 @@ def play(
         began = time.perf_counter()
         run.step()
         run.seconds += time.perf_counter() - began
+        if run.silent >= run.failures.patience:
+            _stop(run, checkpoint, settings)
         last = run.round == rounds
         line = run.look(diagnose) if last or run.round % evaluate_every == 0 else None
         if checkpoint is not None and (last or run.round % checkpoint_every == 0):
@@ -213,6 +262,19 @@ def play(
     if not run.scores:  # resumed after the last round: score again, in place of the line that said so
         run.history = [line for line in run.history if line["round"] < run.round]
         run.look(diagnose)
+
+
+def _stop(run: Run, checkpoint: Path | None, settings: str) -> None:
+    """Nobody has answered for too long: keep the state, say so, and stop."""
+    silent, run.silent = run.silent, 0  # who goes on later is patient anew
+    kept = "Nothing was kept: pass --out to be able to go on"
+    if checkpoint is not None:
+        run.save(checkpoint, settings)
+        kept = f"Everything up to round {run.round} is kept: go on with --resume"
+    raise Silent(
+        f"nobody answered in {silent} round{'s' if silent > 1 else ''} in a row, up to round {run.round} "
+        f"(patience {run.failures.patience}). {kept}, or ask more clients with --cohort, or lower --drop."
+    )
 
 
 def _bytes(tensors: State) -> int:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from . import aggregators, methods, solvers
 from .core import Method
+from .data import spelling
 from .dynamic import DynamicLam
 from .errors import SartorError, need, unknown
+from .wrappers import attacks
 
+T = TypeVar("T")
 _SOLVER_FIELDS = ("solver", "global_solver", "finetune")
 _OF_EVERY_SOLVER = ("lr", "batch", "momentum", "weight_decay")  # what a method's second solver takes from the run's
 
@@ -29,11 +32,11 @@ def to_table(method: Method) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, aggregators.Aggregator):
+        return spelled(aggregators.NAMES, value)
     if is_dataclass(value):
         kind = next(k for k, v in solvers.NAMES.items() if isinstance(value, v))
         return {"kind": kind} | {f.name: v for f in fields(value) if (v := getattr(value, f.name)) is not None}
-    if callable(value):
-        return next(k for k, v in aggregators.NAMES.items() if v is value)
     return value
 
 
@@ -52,6 +55,12 @@ def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any
     given, inner = _split(settings)
     defaults: dict[str, Any] = {f.name: f.default for f in fields(made.make)} | made.preset  # type: ignore[arg-type]
     for key in [*given, *inner]:
+        if key == "aggregate" and key not in known:
+            averaging = ", ".join(n for n, e in methods.NAMES.items() if hasattr(e.make, "aggregate"))
+            raise SartorError(
+                f"{name} takes no mean, so there is nothing an aggregator could replace; got {settings[key]!r}. "
+                f"Leave it away, or use a method that averages: {averaging}."
+            )
         if key not in known:
             raise unknown(f"setting of {name}", key, known)
     for key in inner:
@@ -117,11 +126,33 @@ def _solver(default: Any, wanted: Mapping[str, Any]) -> Any:
     return replace(default, **values) if isinstance(default, made) else made(**values)
 
 
-def aggregator(name: str) -> aggregators.Aggregator:
-    """The named aggregator."""
-    if name not in aggregators.NAMES:
-        raise unknown("aggregator", name, aggregators.NAMES)
-    return aggregators.NAMES[name]
+def aggregator(text: str) -> aggregators.Aggregator:
+    """The aggregator that is written "krum" or "krum(f=2)"."""
+    return _made("aggregator", aggregators.NAMES, text)
+
+
+def attack(text: str) -> attacks.Attack | None:
+    """The attack that is written "sign-flip" or "sign-flip(std=10)"; "none" is none."""
+    return None if text.strip() == "none" else _made("attack", attacks.NAMES, text, "none")
+
+
+def _made(kind: str, names: Mapping[str, type[T]], text: str, *also: str) -> T:
+    name, plain, named = spelling.read(kind, str(text))
+    if name not in names:
+        raise unknown(kind, name, [*names, *also])
+    made = names[name]
+    hints = get_type_hints(made)
+    values = spelling.bind(name, [f.name for f in fields(made)], plain, named)  # type: ignore[arg-type]
+    return made(**{k: convert(f"{name}'s {k}", v, hints[k]) for k, v in values.items()})
+
+
+def spelled(names: Mapping[str, type[T]], thing: T, short: bool = False) -> str:
+    """The text that gives `thing` back; settings that are none are left out, in the short form defaults too."""
+    name = next((k for k, v in names.items() if type(thing) is v), type(thing).__name__)
+    values = {f.name: (getattr(thing, f.name), f.default) for f in fields(thing)} if is_dataclass(thing) else {}
+    said = {k: v for k, (v, default) in values.items() if v is not None and not (short and v == default)}
+    inside = ", ".join(f"{k}={spelling.write(v)}" for k, v in said.items())
+    return f"{name}({inside})" if inside else name
 
 
 def convert(what: str, value: Any, hint: Any) -> Any:

@@ -21,8 +21,8 @@ from .judge.significance import RESAMPLES, holm, interval, signed_rank
 LEVEL = 0.95
 NOTE = (
     "Pairs are (seed, benign client); accuracy is the chosen model's on test data. p: two-sided Wilcoxon signed-rank "
-    "test, zeros ranked and dropped (Pratt). p_holm: corrected for all tests in this file (Holm). effect: matched-pairs "
-    f"rank-biserial correlation. Intervals: {LEVEL:.0%} bootstrap percentile intervals of the mean over seeds, "
+    "test, zeros ranked and dropped (Pratt). p_holm: corrected for all tests in this file (Holm). effect: matched-"
+    f"pairs rank-biserial correlation. Intervals: {LEVEL:.0%} bootstrap percentile intervals of the mean over seeds, "
     f"{RESAMPLES} resamples; too narrow where seeds are few."
 )
 BASELINES = ("local", "fedavg")
@@ -83,9 +83,9 @@ def _gains(who: tuple[str, float], name: str, cells: Sequence[Cell], entrants: d
     for baseline in BASELINES:
         _, plus, rule = name.partition("+")
         over = next((n for n in (baseline + plus + rule, baseline) if n in entrants and n != name), None)
-        theirs = {c.seed: c.accuracy for c in entrants[over]} if over else {}
+        theirs = {c.seed: c.accuracy for c in entrants[over] if c.accuracy is not None} if over else {}
         for cell in cells:
-            if cell.method == baseline or cell.accuracy is None or theirs.get(cell.seed) is None:
+            if cell.method == baseline or cell.accuracy is None or cell.seed not in theirs:
                 continue
             gain = np.round(cell.accuracy - theirs[cell.seed], 12)
             there = gain[~np.isnan(gain)]

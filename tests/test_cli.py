@@ -18,7 +18,8 @@ from sartor import compare as compare_module
 from sartor.recipe import Recipe
 from sartor.rounds import Run
 
-MODEL_FIELDS = {"accuracy_mean", "accuracy_std", "accuracy_worst10", "loss_mean", "loss_var", "clients_scored"}
+SPREAD = ("mean", "std", "var", "worst10", "best10", "min", "max", "jain", "gini", "entropy", "pooled")
+MODEL_FIELDS = {"clients_scored", *(f"{what}_{k}" for what in ("accuracy", "loss") for k in SPREAD)}
 SUMMARY = {
     "method",
     "data",
@@ -27,7 +28,19 @@ SUMMARY = {
     "clients",
     "cohort",
     "rounds",
+    "report",
+    "reported_round",
     "seed",
+    "attack",
+    "attackers",
+    "hostile",
+    "aggregator",
+    "drop",
+    "stragglers",
+    "excluded",
+    "dropped",
+    "late",
+    "skipped",
     "bytes_up",
     "bytes_down",
     "parameters",
@@ -50,7 +63,20 @@ def test_list_names_every_method_with_its_paper() -> None:
 @pytest.mark.parametrize(
     ("kind", "some"),
     [
-        ("aggregators", {"mean"}),
+        (
+            "aggregators",
+            {
+                *("mean", "median", "trimmed-mean", "geometric-median", "krum", "multi-krum"),
+                *("clipping", "k-norm", "k-loss", "fedmgda"),
+            },
+        ),
+        (
+            "attacks",
+            {
+                *("label-poison", "dirty-labels", "same-value", "sign-flip", "gaussian", "random-update"),
+                *("model-replacement", "scaled-poison", "alie", "ipm"),
+            },
+        ),
         ("partitions", {"iid", "labels", "dirichlet", "hybrid", "natural"}),
         ("datasets", {"digits", "mnist", "femnist"}),
         ("models", {"softmax", "mlp", "cnn"}),

@@ -156,7 +156,7 @@ def test_a_round_is_chosen_by_benign_validation() -> None:
 
 
 def test_signed_ranks_by_hand() -> None:
-    """d = 1, −2, 3, 0: |d| has ranks 2, 3, 4 and, for the zero, 1; of the 8 equally likely signs, 3 give R⁺ = 6 or more."""
+    """d = 1, −2, 3, 0: |d| has ranks 2, 3, 4 and, for the zero, 1; of the 8 possible signs 3 give R⁺ = 6 or more."""
     ours, theirs = np.array([2.0, 1.0, 4.0, 5.0]), np.array([1.0, 3.0, 1.0, 5.0])
     found = signed_rank(ours, theirs)
     assert found is not None

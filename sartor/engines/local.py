@@ -127,8 +127,9 @@ class LocalEngine:
         return out
 
     def _check_finite(self, round: int, ids: np.ndarray, tensors: State) -> None:
+        honest = torch.from_numpy(~np.isin(ids, list(self.method.hostile))).to(self.data.x.device)
         for name, value in tensors.items():
-            bad = ~torch.isfinite(value.reshape(len(ids), -1).sum(1))
+            bad = ~torch.isfinite(value.reshape(len(ids), -1).sum(1)) & honest
             if bool(bad.any()):
                 client = int(ids[int(torch.nonzero(bad)[0])])
                 raise Diverged(

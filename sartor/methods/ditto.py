@@ -56,7 +56,7 @@ class Ditto(Method):
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         weights = weigh(self.weighting, server["share"], ids)
-        return server | {"w": self.aggregate(messages["w"], weights)}
+        return server | {"w": self.aggregate(messages["w"], weights, server["w"], messages.get("loss"))}
 
     def personal(self, state: State, down: State, local: Local) -> Tensor:
         if self.joint:

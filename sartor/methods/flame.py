@@ -19,7 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
@@ -41,6 +43,7 @@ class FLAME(Method):
     weighting: str = "uniform"  # α_i = 1/m, or "size": n_i / Σ n
     solver: Solver = SGD()
     aggregate: Aggregator = mean
+    keeps_last: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         positive("FLAME", lam=self.lam, rho=self.rho)
@@ -50,7 +53,7 @@ class FLAME(Method):
     def init(self, problem: Problem) -> tuple[Server, State]:
         w = problem.start
         start = {"theta": w, "w": w} | ({"gap": w.new_zeros(1)} if isinstance(self.solver, Inexact) else {})
-        return {"w": w, "u": Rows(problem.clients, w), "sum": problem.clients * w.double()}, start
+        return remembering(problem.clients, w, self.aggregate), start
 
     def lam_alpha(self, local: Local) -> float | Tensor:
         return self.lam / local.clients if self.weighting == "uniform" else self.lam * local.share
@@ -68,7 +71,7 @@ class FLAME(Method):
         return new, {"u": w_i + pi / rho}
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        return mean_of_last(server, ids, messages["u"], self.aggregate)
+        return mean_of_last(server, ids, messages, self.aggregate)
 
     def personal(self, state: State, down: State, local: Local) -> Tensor:
         return state["theta"]
@@ -106,17 +109,26 @@ class FLAME(Method):
         return said
 
 
-def mean_of_last(server: Server, ids: Tensor, u: Tensor, aggregate: Aggregator) -> Server:
+def remembering(m: int, w: Tensor, aggregate: Aggregator) -> Server:
+    """A server that knows every client's last message: u, its sum and, where the aggregate needs them, the losses."""
+    server = {"w": w, "u": Rows(m, w), "sum": m * w.double()}
+    return server | ({"loss": Rows(m, w.new_full((), -torch.inf))} if aggregate.needs_losses else {})
+
+
+def mean_of_last(server: Server, ids: Tensor, messages: State, aggregate: Aggregator) -> Server:
     """Equation (14): w is the aggregate of every client's last u, those that sat out included.
 
     The mean of a partial cohort's round comes from a running sum in double precision, so that it costs as much as the
-    cohort, not the federation; a round in which everyone answers sums anew. Any other aggregate needs all rows.
+    cohort, not the federation; a round in which everyone answers sums anew. Any other aggregate needs all rows; a
+    client that was never heard counts with the first model and the least of losses.
     """
-    rows: Rows = server["u"]
+    rows, u = server["u"], messages["u"]
     new, m = rows.replaced(ids, u), len(rows)
-    if len(ids) == m or aggregate is not mean:
-        everyone = u if len(ids) == m else new.whole()
-        w = aggregate(everyone, everyone.new_ones(m))
-        return {"w": w, "u": new, "sum": m * w.double()}
-    total = server["sum"] + (u - rows[ids]).sum(0).double()
-    return {"w": (total / m).to(u.dtype), "u": new, "sum": total}
+    if len(ids) < m and aggregate == mean:
+        total = server["sum"] + (u - rows[ids]).sum(0).double()
+        return {"w": (total / m).to(u.dtype), "u": new, "sum": total}
+    last = {"loss": server["loss"].replaced(ids, messages["loss"])} if aggregate.needs_losses else {}
+    everyone = u if len(ids) == m else new.whole()
+    losses = messages.get("loss") if len(ids) == m or not last else last["loss"].whole()
+    w = aggregate(everyone, everyone.new_ones(m), server["w"], losses)
+    return {"w": w, "u": new, "sum": m * w.double()} | last

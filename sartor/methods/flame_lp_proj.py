@@ -11,6 +11,7 @@ P is a function of the seed and never sent. As in FLAME, π_i = λα_i(Pθ_i −
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -19,9 +20,8 @@ from ..core import Local, Method, Problem, Server, State
 from ..couplings import Projected, Projection
 from ..diagnostics import prox_facts
 from ..errors import one_of, positive
-from ..rows import Rows
 from ..solvers import SGD, Solver
-from .flame import mean_of_last
+from .flame import mean_of_last, remembering
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class FlameLpProj(Method):
     anchor: str = "local"
     solver: Solver = SGD()
     aggregate: Aggregator = mean
+    keeps_last: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         positive("FLAME-Lp-Proj", lam=self.lam, rho=self.rho, d_sub=self.d_sub)
@@ -46,8 +47,7 @@ class FlameLpProj(Method):
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         w = self.P(len(problem.start)).project(problem.start[None])[0]
-        server = {"w": w, "u": Rows(problem.clients, w), "sum": problem.clients * w.double()}
-        return server, {"theta": problem.start, "w": w}
+        return remembering(problem.clients, w, self.aggregate), {"theta": problem.start, "w": w}
 
     def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
         w, theta, w_i, rho = down["w"], state["theta"], state["w"], self.rho
@@ -59,7 +59,7 @@ class FlameLpProj(Method):
         return {"theta": theta, "w": w_i}, {"u": w_i + pi / rho}
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        return mean_of_last(server, ids, messages["u"], self.aggregate)
+        return mean_of_last(server, ids, messages, self.aggregate)
 
     def shared(self, server: Server) -> None:
         return None  # w is a point of the subspace, not a model

@@ -65,7 +65,8 @@ class LpProj(Method):
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         w = messages["w"]
-        return {"w": (1 - self.beta) * server["w"] + self.beta * self.aggregate(w, w.new_ones(len(w)))}
+        w = self.aggregate(w, w.new_ones(len(w)), server["w"], messages.get("loss"))
+        return {"w": (1 - self.beta) * server["w"] + self.beta * w}
 
     def shared(self, server: Server) -> None:
         return None  # w is a point of the subspace, not a model

@@ -62,7 +62,8 @@ class PFedMe(Method):
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         weights = weigh(self.weighting, server["share"], ids)
-        return server | {"w": (1 - self.beta) * server["w"] + self.beta * self.aggregate(messages["w"], weights)}
+        w = self.aggregate(messages["w"], weights, server["w"], messages.get("loss"))
+        return server | {"w": (1 - self.beta) * server["w"] + self.beta * w}
 
     def personal(self, state: State, down: State, local: Local) -> Tensor:
         return state[self.score]

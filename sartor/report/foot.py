@@ -1,4 +1,4 @@
-"""What stands below a comparison's table: intervals over seeds, and whether the best method's lead is more than chance."""
+"""What stands below a comparison's table: intervals over seeds, and whether the best method's lead is chance."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ def judged(found: dict[str, Any], most: int = 12) -> str:
         lines += [lead + line for line in _scenario(where, found, most)]
     if count := len(found["pairs"]):
         lines.append(
-            f"p: Wilcoxon signed-rank tests over clients and seeds, corrected for {count} test{'s' * (count > 1)} (Holm); "
-            "r: rank-biserial effect. Clients share a model, so p is a guide; few seeds make intervals too narrow."
+            f"p: Wilcoxon signed-rank tests over clients and seeds, corrected for {count} test{'s' * (count > 1)} "
+            "(Holm); r: rank-biserial effect. Clients share a model, so p is a guide, and few seeds make intervals too "
+            "narrow."
         )
     return "\n".join(lines)
 

@@ -17,7 +17,7 @@ from ..result import Result
 from ..storage import write_text
 from . import robustness
 from .foot import judged
-from .terminal import against, cell, explain, megabytes, name, number, one_line
+from .terminal import against, cell, explain, megabytes, number, one_line, row_name
 
 COLOURS = {"global": "#0072b2", "personal": "#d55e00", "chosen": "#009e73"}  # Okabe and Ito: told apart by everybody
 WIDTH = 520  # of a drawing: still readable when a phone shrinks it
@@ -58,11 +58,15 @@ def of_run(result: Result, recipe: Recipe) -> str:
         body += "<p class=soft>A ring marks the chosen model, the better on the client's validation data.</p>"
     parts = ("train", "validation", "test")
     rows = [
-        [r["name"], *(r[p] for p in parts), *(number(r.get(f"{m}_test_accuracy")) for m in models), r["chosen"]]
+        [r["name"], *(r[p] for p in parts), *(number(r.get(f"{m}_test_accuracy")) for m in models), _takes(r)]
         for r in result.clients
     ]
     body += _table(["client", *parts, *models, "takes"], rows) + "<h2>Diagnostics</h2>" + _diagnostics(result.history)
     return _page(f"{recipe.method} on {recipe.data}", body + _settings(recipe.toml()))
+
+
+def _takes(row: dict[str, Any]) -> str:
+    return "(hostile)" if row["hostile"] else str(row["chosen"])
 
 
 def of_comparison(table: Comparison, found: dict[str, Any]) -> str:
@@ -92,7 +96,7 @@ def _methods(rows: Sequence[dict[str, Any]]) -> str:
         seconds = "-" if r["seconds"] is None else f"{r['seconds']:.1f}"
         cost = [against(r), megabytes(r["bytes_up"]), megabytes(r["bytes_down"]), seconds]
         words = [cell(r[m]) if r["seeds"] else "refused" if r["refused"] else "failed" for m in models]
-        cells.append([name(r) + star, *words, *cost])
+        cells.append([row_name(r) + star, *words, *cost])
     heads = [m if m != "oracle" else "oracle (on test data)" for m in models]
     return _table(["method", *heads, "vs local", "MB up", "MB down", "seconds"], cells)
 
@@ -100,7 +104,7 @@ def _methods(rows: Sequence[dict[str, Any]]) -> str:
 def _fairness(rows: Sequence[dict[str, Any]]) -> str:
     """How evenly the chosen models' accuracy is spread."""
     names = ("pooled", "std", "var", "min", "worst10", "best10", "jain", "gini", "entropy")
-    cells = [[name(r), *(number(r["chosen"][f"accuracy_{k}"]) for k in names)] for r in rows if r["chosen"]]
+    cells = [[row_name(r), *(number(r["chosen"][f"accuracy_{k}"]) for k in names)] for r in rows if r["chosen"]]
     if not cells:
         return ""
     heads = ["pooled mean", "std", "variance", "worst", "worst 10%", "best 10%", "Jain", "Gini", "entropy"]

@@ -13,7 +13,13 @@ from ..storage import replacing
 # Okabe and Ito's, told apart by everybody, without the yellow, which is too faint for a line on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#888888")
 DASHES = ("", "6 3", "2 2", "8 3 2 3", "1 3")  # one for each aggregator
-MARKS = ("o", "s", "^", "D", "v")
+MARKS = ("o", "s", "^", "D", "v")  # a dot, and shapes by their corners:
+_CORNERS: dict[str, list[tuple[float, float]]] = {
+    "s": [(-3, -3), (3, -3), (3, 3), (-3, 3)],
+    "^": [(0, -4), (4, 3), (-4, 3)],
+    "D": [(0, -4.5), (4.5, 0), (0, 4.5), (-4.5, 0)],
+    "v": [(0, 4), (4, -3), (-4, -3)],
+}
 
 
 class Line(NamedTuple):
@@ -61,9 +67,8 @@ def svg(found: dict[str, list[Line]], floor: float) -> str:
     lines = {line.name: line for each in found.values() for line in each}
     columns = 2 if max((len(name) for name in lines), default=0) <= 26 else 1
     top = ROW * -(-len(lines) // columns) + 14
-    out = [
-        _key(line, i % columns * WIDTH / columns, 10 + ROW * (i // columns)) for i, line in enumerate(lines.values())
-    ]
+    places = [(i % columns * WIDTH / columns, 10 + ROW * (i // columns)) for i in range(len(lines))]
+    out = [_key(line, *place) for line, place in zip(lines.values(), places, strict=True)]
     out += [_panel(attack, each, top + PANEL * i, low, high) for i, (attack, each) in enumerate(found.items())]
     height = top + PANEL * len(found)
     label = "accuracy of benign clients against the share of attackers"
@@ -81,12 +86,7 @@ def _mark(line: Line, x: float, y: float, title: str = "") -> str:
     shape = MARKS[line.dash % len(MARKS)]
     if shape == "o":
         return f"<circle cx={x:.1f} cy={y:.1f} r=3.5 {look}>{inside}</circle>"
-    corners = {
-        "s": [(-3, -3), (3, -3), (3, 3), (-3, 3)],
-        "^": [(0, -4), (4, 3), (-4, 3)],
-        "D": [(0, -4.5), (4.5, 0), (0, 4.5), (-4.5, 0)],
-        "v": [(0, 4), (4, -3), (-4, -3)],
-    }[shape]
+    corners = _CORNERS[shape]
     points = " ".join(f"{x + dx:.1f},{y + dy:.1f}" for dx, dy in corners)
     return f"<polygon points='{points}' {look}>{inside}</polygon>"
 
@@ -142,14 +142,8 @@ def write_png(path: Path, found: dict[str, list[Line]], floor: float) -> bool:
     size = (max(4.6 * wide, 6.4), 3.2 * deep + key)
     figure = Figure(figsize=size, dpi=150, layout=None)
     FigureCanvasAgg(figure)
-    figure.subplots_adjust(
-        left=0.75 / size[0],
-        right=1 - 0.2 / size[0],
-        top=1 - 0.4 / size[1],
-        bottom=(key + 0.55) / size[1],
-        hspace=0.5,
-        wspace=0.12,
-    )
+    edges = {"left": 0.75 / size[0], "right": 1 - 0.2 / size[0], "top": 1 - 0.4 / size[1]}
+    figure.subplots_adjust(bottom=(key + 0.55) / size[1], hspace=0.5, wspace=0.12, **edges)
     grid = figure.subplots(deep, wide, squeeze=False, sharey=True)
     styles = ["-", *((0, tuple(map(float, d.split()))) for d in DASHES[1:])]
     handles: dict[str, Any] = {}

@@ -19,7 +19,7 @@ ORACLE = "oracle (chosen on TEST data, only to compare with papers)"
 
 
 class _Left(TimeRemainingColumn):
-    """How long it still takes: as the task says, where it knows (methods of a grid differ in speed), else as it goes."""
+    """How long it still takes: as the task says where it knows (methods differ in speed), else as it goes."""
 
     def render(self, task: Task) -> Text:
         known = task.fields["left"]
@@ -64,13 +64,8 @@ def left(seconds: float | None) -> str:
     """How long it will still take: "about 3 min left"; nothing where it is soon over or not known."""
     if seconds is None or seconds < 10:
         return ""
-    amount = (
-        f"{seconds:.0f} s"
-        if seconds < 90
-        else f"{seconds / 60:.0f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} h"
-    )
+    amount = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    amount = amount if seconds < 5400 else f"{seconds / 3600:.1f} h"
     return f"about {amount} left"
 
 
@@ -133,17 +128,16 @@ def _by_share(mine: dict[float, dict[str, Any]], shares: Sequence[float]) -> lis
     """A line for each model that differs from the chosen one, and one for that."""
     models = [m for m in MODELS if any(r[m] for r in mine.values())]
     models = ["chosen"] if len(models) == 2 else models  # the method has one model, and that is chosen
-    words = {s: "refused" if r["refused"] else "no test data" if r["seeds"] else "failed" for s, r in mine.items()}
-    return [
-        [
-            model,
-            *(
-                number(mine[s][model]["accuracy_mean"]) if s in mine and mine[s][model] else words.get(s, "")
-                for s in shares
-            ),
-        ]
-        for model in models or ["chosen"]
-    ]
+    return [[model, *(_score(mine.get(share), model) for share in shares)] for model in models or ["chosen"]]
+
+
+def _score(row: dict[str, Any] | None, model: str) -> str:
+    """A number, or why there is none."""
+    if row is None:
+        return ""
+    if row[model]:
+        return number(row[model]["accuracy_mean"])
+    return "no test data" if row["seeds"] else "refused" if row["refused"] else "failed"
 
 
 def _comparison(rows: Sequence[dict[str, Any]], wide: bool) -> Table:
@@ -196,19 +190,19 @@ def explain(rows: Sequence[dict[str, Any]], seeds: int) -> str:
             "chosen model than alone."
         )
     if any(r["oracle"] for r in rows):
-        best = ", ".join(f"{name(r)} {r['oracle']['accuracy_mean']:.3f}" for r in rows if r["oracle"])
+        best = ", ".join(f"{row_name(r)} {r['oracle']['accuracy_mean']:.3f}" for r in rows if r["oracle"])
         lines.append(f"{ORACLE}: {best}.")
-    lines += [f"{name(r)} refused: {r['refused']}" for r in rows if r["refused"]]
-    lines += [f"{name(r)} failed, {e}" for r in rows for e in r["errors"]]
+    lines += [f"{row_name(r)} refused: {r['refused']}" for r in rows if r["refused"]]
+    lines += [f"{row_name(r)} failed, {e}" for r in rows for e in r["errors"]]
     said: dict[str, list[str]] = {}
     for r in rows:
         for w in r["warnings"]:
-            said.setdefault(w, []).append(name(r))
+            said.setdefault(w, []).append(row_name(r))
     lines += [f"warning, {', '.join(who)}: {w}" for w, who in said.items()]
     return "\n".join(lines)
 
 
-def name(row: dict[str, Any]) -> str:
+def row_name(row: dict[str, Any]) -> str:
     """A row of a comparison in words: "fedavg, sign-flip 20%, median"."""
     return ", ".join([row["method"], *row["scenario"].words()])
 
@@ -226,7 +220,7 @@ def per_client(clients: Sequence[dict[str, Any]], most: int = 20) -> Table:
             name,
             *(str(row[p]) for p in ("train", "validation", "test")),
             *(number(row.get(f"{m}_test_accuracy")) for m in MODELS),
-            row["chosen"],
+            "(hostile)" if row["hostile"] else row["chosen"],
         )
     if len(clients) > most:
         table.add_row(f"... {len(clients) - most} more")
@@ -247,5 +241,22 @@ def one_line(summary: dict[str, Any]) -> str:
         rounds += f" (reported: round {summary['reported_round']}, the best on validation data)"
     return (
         f"{summary['method']} after {rounds}: {models or 'no test data'}; {megabytes(summary['bytes_up'])} MB up, "
-        f"{megabytes(summary['bytes_down'])} MB down, {summary['seconds']:.1f} s"
+        f"{megabytes(summary['bytes_down'])} MB down, {summary['seconds']:.1f} s{trouble(summary)}"
     )
+
+
+def trouble(summary: dict[str, Any]) -> str:
+    """Who attacked and who failed, where anybody did."""
+    words = {
+        "excluded": "answers with NaN or Inf left out",
+        "dropped": "answers lost",
+        "late": "answers late",
+        "skipped": "rounds skipped as nobody answered",
+    }
+    said = [f"{summary[k]} {word}" for k, word in words.items() if summary[k]]
+    if summary["hostile"]:
+        benign = summary["clients"] - summary["hostile"]
+        said.insert(
+            0, f"{summary['hostile']} clients hostile ({summary['attack']}), scores are of {benign} benign ones"
+        )
+    return "".join(f"; {what}" for what in said)

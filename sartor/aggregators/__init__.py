@@ -1,0 +1,38 @@
+"""Aggregators: many messages become one. `NAMES` says what the command line calls them."""
+
+from __future__ import annotations
+
+from .base import Aggregator, Mean, mean, weigh
+from .coordinates import Median, TrimmedMean
+from .distances import GeometricMedian, Krum, MultiKrum
+from .norms import Clipping, FedMGDA, KLoss, KNorm
+
+NAMES: dict[str, type[Aggregator]] = {
+    "mean": Mean,
+    "median": Median,
+    "trimmed-mean": TrimmedMean,
+    "geometric-median": GeometricMedian,
+    "krum": Krum,
+    "multi-krum": MultiKrum,
+    "clipping": Clipping,
+    "k-norm": KNorm,
+    "k-loss": KLoss,
+    "fedmgda": FedMGDA,
+}
+
+__all__ = [
+    "NAMES",
+    "Aggregator",
+    "Clipping",
+    "FedMGDA",
+    "GeometricMedian",
+    "KLoss",
+    "KNorm",
+    "Krum",
+    "Mean",
+    "Median",
+    "MultiKrum",
+    "TrimmedMean",
+    "mean",
+    "weigh",
+]

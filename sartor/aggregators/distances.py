@@ -1,0 +1,124 @@
+"""Aggregators that look at the distances between messages: Krum, multi-Krum, the geometric median.
+
+All distances come from one matrix of inner products (`gram`); messages are not touched again until the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import need, positive
+from .base import Aggregator, at_most, gram, rank
+
+
+def krum_scores(messages: Tensor, f: int, reference: Tensor | None = None) -> np.ndarray:
+    """[n] Σ ‖m_i − m_j‖² over the n − f − 2 messages j that are nearest to i."""
+    G, n = gram(messages, reference), len(messages)
+    square = np.diagonal(G)
+    away = np.maximum(square[:, None] + square[None, :] - 2 * G, 0.0)
+    np.fill_diagonal(away, np.inf)  # nobody is his own neighbour
+    scores: np.ndarray = np.sort(away, axis=1)[:, : max(1, n - f - 2)].sum(1) if n > 1 else np.zeros(1)
+    return scores
+
+
+def _tolerated(f: int | None, n: int) -> int:
+    """f, or the most that n messages allow: n >= 2f + 3."""
+    most = max(0, (n - 3) // 2)
+    return most if f is None else min(f, most)
+
+
+def _check_krum(owner: str, f: int | None, n: int) -> None:
+    need(n >= 3, f"{owner} needs at least 3 messages a round; got {n}.")
+    need(
+        f is None or n >= 2 * f + 3,
+        f"{owner} with f = {f} needs n >= 2f + 3 = {2 * (f or 0) + 3} messages a round; got {n}. "
+        f"Take f <= {(n - 3) // 2} or a larger cohort.",
+    )
+
+
+@dataclass(frozen=True)
+class Krum(Aggregator):
+    """The one message that is nearest to its n − f − 2 nearest others; holds for f hostile of n >= 2f + 3.
+
+    Weights are ignored: a message is taken or not.
+    """
+
+    f: int | None = None  # hostile messages to be expected; none: the most that n allow, (n − 3) / 2
+    paper: ClassVar[str] = "Blanchard et al. 2017"
+
+    def __post_init__(self) -> None:
+        need(self.f is None or self.f >= 0, f"Krum needs f >= 0; got {self.f}.")
+
+    def check(self, n: int) -> None:
+        _check_krum("Krum", self.f, n)
+
+    def __call__(
+        self, messages: Tensor, weights: Tensor, reference: Tensor | None = None, losses: Tensor | None = None
+    ) -> Tensor:
+        scores = krum_scores(messages, _tolerated(self.f, len(messages)), reference)
+        return messages[rank(scores, messages)[0]]
+
+
+@dataclass(frozen=True)
+class MultiKrum(Aggregator):
+    """The weighted mean of the `keep` messages with the best Krum scores; holds for f hostile of n >= 2f + 3."""
+
+    f: int | None = None  # hostile messages to be expected; none: the most that n allow, (n − 3) / 2
+    keep: int | None = None  # none: n − f − 2; the code of Ditto keeps n − f
+    paper: ClassVar[str] = "Blanchard et al. 2017"
+
+    def __post_init__(self) -> None:
+        need(self.f is None or self.f >= 0, f"multi-Krum needs f >= 0; got {self.f}.")
+        need(self.keep is None or self.keep >= 1, f"multi-Krum needs keep >= 1; got {self.keep}.")
+
+    def check(self, n: int) -> None:
+        _check_krum("multi-Krum", self.f, n)
+        at_most("multi-Krum", "keep", self.keep, n - _tolerated(self.f, n), n)
+
+    def __call__(
+        self, messages: Tensor, weights: Tensor, reference: Tensor | None = None, losses: Tensor | None = None
+    ) -> Tensor:
+        n = len(messages)
+        f = _tolerated(self.f, n)
+        best = rank(krum_scores(messages, f, reference), messages)[: self.keep or max(1, n - f - 2)]
+        w = weights[best]
+        return (w / w.sum()) @ messages[best]
+
+
+@dataclass(frozen=True)
+class GeometricMedian(Aggregator):
+    """The point with the least weighted sum of distances to the messages; holds while less than half is hostile.
+
+    Smoothed Weiszfeld steps to convergence: m ← Σ β_i m_i / Σ β_i with β_i = w_i / max(ν, ‖m − m_i‖). The point is
+    always a mixture of messages, so a step needs inner products only. ν is `smooth` times the median distance.
+    """
+
+    smooth: float = 1e-6
+    steps: int = 1000
+    paper: ClassVar[str] = "Pillutla et al. 2022"
+
+    def __post_init__(self) -> None:
+        positive("the geometric median", smooth=self.smooth, steps=self.steps)
+
+    def __call__(
+        self, messages: Tensor, weights: Tensor, reference: Tensor | None = None, losses: Tensor | None = None
+    ) -> Tensor:
+        G = gram(messages, reference)
+        w = weights.double().cpu().numpy()
+        w = w / w.sum()
+        mixture, least = w, None
+        for _ in range(self.steps):
+            away = np.sqrt(np.maximum(mixture @ G @ mixture - 2 * G @ mixture + np.diagonal(G), 0.0))
+            least = self.smooth * float(np.median(away)) if least is None else least
+            beta = w / np.maximum(away, least) if least > 0 else w
+            beta /= beta.sum()
+            done = float(np.abs(beta - mixture).max()) <= 1e-12
+            mixture = beta
+            if done:
+                break
+        return torch.from_numpy(mixture).to(messages) @ messages
