@@ -201,7 +201,7 @@ class Run:
             "history": self.history,
         }
         if self.best is not None:
-            about["best"] = {"round": self.best.round, "value": self.best.value}
+            about["best"] = {"round": self.best.round, "value": self.best.value, "scores": list(self.best.scores)}
             tensors |= {f"best/model/{k}": v for k, v in self.best.models.items()}
             tensors |= {f"best/score/{k}": torch.from_numpy(v) for k, v in self.best.scores.items()}
         save_tensors(path, tensors, about)
@@ -227,12 +227,10 @@ class Run:
         self.counts, self.silent = about["counts"], about["silent"]
         waiting = {k.removeprefix("late/"): v for k, v in tensors.items() if k.startswith("late/")}
         self.late = (tensors["late ids"], waiting) if "late ids" in tensors else None
-        if "best" in about:
-            models, scores = (
-                {k.removeprefix(f"best/{what}/"): v for k, v in tensors.items() if k.startswith(f"best/{what}/")}
-                for what in ("model", "score")
-            )
-            self.best = Kept(**about["best"], scores={k: v.cpu().numpy() for k, v in scores.items()}, models=models)
+        if (best := about.get("best")) is not None:
+            models = {k.removeprefix("best/model/"): v for k, v in tensors.items() if k.startswith("best/model/")}
+            scores = {k: tensors[f"best/score/{k}"].cpu().numpy() for k in best["scores"]}
+            self.best = Kept(best["round"], best["value"], scores, models)
 
 
 def play(

@@ -21,7 +21,7 @@ from .judge.significance import RESAMPLES, holm, interval, signed_rank
 LEVEL = 0.95
 NOTE = (
     "Pairs are (seed, benign client); accuracy is the chosen model's on test data. p: two-sided Wilcoxon signed-rank "
-    "test, zeros ranked and dropped (Pratt). p_holm: corrected for all tests in this file (Holm). effect: matched-"
+    "test, zeros ranked and dropped (Pratt). p_holm: corrected for all tests under this attack (Holm). effect: matched-"
     f"pairs rank-biserial correlation. Intervals: {LEVEL:.0%} bootstrap percentile intervals of the mean over seeds, "
     f"{RESAMPLES} resamples; too narrow where seeds are few."
 )
@@ -40,8 +40,10 @@ def verdict(table: Comparison) -> dict[str, Any]:
         for a, b in combinations(entrants, 2)
         if (found := _pair(entrants[a], entrants[b])) is not None
     ]
-    for pair, p in zip(pairs, holm([pair["p"] for pair in pairs]), strict=True):
-        pair["p_holm"] = p
+    for attack, share in groups:
+        family = [pair for pair in pairs if (pair["attack"], pair["attackers"]) == (attack, share)]
+        for pair, p in zip(family, holm([pair["p"] for pair in family]), strict=True):
+            pair["p_holm"] = p
     each = [(who, name, cells) for who, entrants in groups.items() for name, cells in entrants.items()]
     return {
         "note": NOTE,

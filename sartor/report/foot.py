@@ -9,40 +9,57 @@ from ..grid import Scenario, attacked
 
 
 def judged(found: dict[str, Any], most: int = 12) -> str:
-    """A verdict in words: under each attack every method's interval, and the best method against the others."""
-    several = len({(i["attack"], i["attackers"]) for i in found["intervals"]}) > 1
+    """A verdict in words: every method's interval and the best one against the others; in a grid a line per attack."""
+    places = list(dict.fromkeys((i["attack"], i["attackers"]) for i in found["intervals"]))
     lines = []
-    for where in dict.fromkeys((i["attack"], i["attackers"]) for i in found["intervals"]):
-        lead = f"{attacked(Scenario(*where))}: " if several else ""
-        lines += [lead + line for line in _scenario(where, found, most)]
-    if count := len(found["pairs"]):
+    for where in places:
+        here, tests = (
+            [row for row in found[kind] if (row["attack"], row["attackers"]) == where]
+            for kind in ("intervals", "pairs")
+        )
+        here = [i for i in here if i["accuracy"] is not None]
+        if here and len(places) == 1:
+            lines += _at_length(here, tests, most)
+        elif here:
+            lines.append(f"{attacked(Scenario(*where))}: {_in_short(here, tests)}.")
+    if found["pairs"]:
         lines.append(
-            f"p: Wilcoxon signed-rank tests over clients and seeds, corrected for {count} test{'s' * (count > 1)} "
-            "(Holm); r: rank-biserial effect. Clients share a model, so p is a guide, and few seeds make intervals too "
-            "narrow."
+            "p: Wilcoxon signed-rank tests over clients and seeds, corrected (Holm) for all pairs of methods under an "
+            "attack; r: rank-biserial effect. Clients share a model, so p is a guide; few seeds make intervals too narrow."
         )
     return "\n".join(lines)
 
 
-def _scenario(where: tuple[str, float], found: dict[str, Any], most: int) -> list[str]:
-    """The lines of one attack."""
-    here, tests = (
-        [row for row in found[kind] if (row["attack"], row["attackers"]) == where] for kind in ("intervals", "pairs")
-    )
-    spans = [
-        f"{i['method']} {i['accuracy']:.3f} [{i['low']:.3f}, {i['high']:.3f}]" for i in here if i["low"] is not None
-    ]
-    lines = []
-    if spans:
+def _at_length(here: Sequence[dict[str, Any]], tests: Sequence[dict[str, Any]], most: int) -> list[str]:
+    """Every method's interval, and the best method against each of the others."""
+    lines, best = [], _best(here)["method"]
+    if spans := [_span(i) for i in here if i["low"] is not None]:
         seeds = max(i["seeds"] for i in here)
         lines.append(f"chosen, mean and 95% bootstrap interval over {seeds} seeds: {_few(spans, most)}.")
-    known = [i for i in here if i["accuracy"] is not None]
-    best = max(known, key=lambda i: i["accuracy"])["method"] if known else ""
-    rivals = [p for p in tests if best in (p["a"], p["b"])]
-    if rivals:
+    if rivals := [p for p in tests if best in (p["a"], p["b"])]:
         words = [_against(best, p) for p in rivals]
         lines.append(f"{best} against the others, over {rivals[0]['n']} pairs: {_few(words, most)}.")
     return lines
+
+
+def _in_short(here: Sequence[dict[str, Any]], tests: Sequence[dict[str, Any]]) -> str:
+    """The best method, and over whom its lead is more than chance."""
+    best = _best(here)
+    rivals = [p for p in tests if best["method"] in (p["a"], p["b"])]
+    beaten = [p["b"] if p["a"] == best["method"] else p["a"] for p in rivals if p["p_holm"] < 0.05]
+    said = f"best is {_span(best)}"
+    if rivals:
+        said += f", with p < 0.05 against {', '.join(beaten) if beaten else 'none'} of {len(rivals)} others"
+    return said
+
+
+def _best(here: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return max(here, key=lambda i: float(i["accuracy"]))
+
+
+def _span(i: dict[str, Any]) -> str:
+    span = "" if i["low"] is None else f" [{i['low']:.3f}, {i['high']:.3f}]"
+    return f"{i['method']} {i['accuracy']:.3f}{span}"
 
 
 def _against(best: str, pair: dict[str, Any]) -> str:

@@ -189,10 +189,14 @@ def explain(rows: Sequence[dict[str, Any]], seeds: int) -> str:
             f"vs local: of {of} clients over all seeds, how many are better (+) and worse (−) off with their "
             "chosen model than alone."
         )
+    if len({r["attackers"] for r in rows}) > 1:
+        lines.append(
+            "Scores are of benign clients: with more attackers they are fewer, so columns differ in clients, too."
+        )
     if any(r["oracle"] for r in rows):
         best = ", ".join(f"{row_name(r)} {r['oracle']['accuracy_mean']:.3f}" for r in rows if r["oracle"])
         lines.append(f"{ORACLE}: {best}.")
-    lines += [f"{row_name(r)} refused: {r['refused']}" for r in rows if r["refused"]]
+    lines += dict.fromkeys(f"{r['entrant']} refused: {r['refused']}" for r in rows if r["refused"])
     lines += [f"{row_name(r)} failed, {e}" for r in rows for e in r["errors"]]
     said: dict[str, list[str]] = {}
     for r in rows:
