@@ -1,12 +1,15 @@
 """Sartor: personalised federated learning. Many clients learn together, each gets a model cut to its data."""
 
-from . import data, models
+from . import aggregators, data, models
 from .data import IID, Clients, Dirichlet, Dominant, Hybrid, Labels, Natural, Noise, PowerLaw, Quantity, Shards
-from .errors import Diverged, SartorError
+from .dynamic import DynamicLam
+from .errors import Diverged, SartorError, Silent
+from .failures import Failures
 from .fit import fit
 from .methods import FLAME, Ditto, FedAMP, FedAvg, FedProx, FlameLpProj, HeurFedAMP, LocalOnly, LpProj, PFedMe
 from .result import Result
 from .solvers import SGD, Adam, Exact, Inexact
+from .wrappers import attacks
 
 __version__ = "0.1.0"
 
@@ -20,7 +23,9 @@ __all__ = [
     "Ditto",
     "Diverged",
     "Dominant",
+    "DynamicLam",
     "Exact",
+    "Failures",
     "FedAMP",
     "FedAvg",
     "FedProx",
@@ -39,6 +44,9 @@ __all__ = [
     "Result",
     "SartorError",
     "Shards",
+    "Silent",
+    "aggregators",
+    "attacks",
     "data",
     "fit",
     "models",

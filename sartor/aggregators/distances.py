@@ -16,11 +16,17 @@ from ..errors import need, positive
 from .base import Aggregator, at_most, gram, rank
 
 
+def squares(G: np.ndarray) -> np.ndarray:
+    """[n, n] ‖m_i − m_j‖² from inner products; 0 where messages are equal but for rounding."""
+    own = np.diagonal(G)
+    away: np.ndarray = own[:, None] + own[None, :] - 2 * G
+    return np.where(away <= 1e-14 * (own[:, None] + own[None, :]), 0.0, away)
+
+
 def krum_scores(messages: Tensor, f: int, reference: Tensor | None = None) -> np.ndarray:
     """[n] Σ ‖m_i − m_j‖² over the n − f − 2 messages j that are nearest to i."""
-    G, n = gram(messages, reference), len(messages)
-    square = np.diagonal(G)
-    away = np.maximum(square[:, None] + square[None, :] - 2 * G, 0.0)
+    n = len(messages)
+    away = squares(gram(messages, reference))
     np.fill_diagonal(away, np.inf)  # nobody is his own neighbour
     scores: np.ndarray = np.sort(away, axis=1)[:, : max(1, n - f - 2)].sum(1) if n > 1 else np.zeros(1)
     return scores
@@ -94,8 +100,9 @@ class MultiKrum(Aggregator):
 class GeometricMedian(Aggregator):
     """The point with the least weighted sum of distances to the messages; holds while less than half is hostile.
 
-    Smoothed Weiszfeld steps to convergence: m ← Σ β_i m_i / Σ β_i with β_i = w_i / max(ν, ‖m − m_i‖). The point is
-    always a mixture of messages, so a step needs inner products only. ν is `smooth` times the median distance.
+    A message that is that point is known by its slope: those of the others' distances do not outweigh it. Else
+    smoothed Weiszfeld steps to convergence: m ← Σ β_i m_i / Σ β_i with β_i = w_i / max(ν, ‖m − m_i‖), where ν is
+    `smooth` times the median distance. The point is a mixture of messages, so a step needs inner products only.
     """
 
     smooth: float = 1e-6
@@ -108,17 +115,36 @@ class GeometricMedian(Aggregator):
     def __call__(
         self, messages: Tensor, weights: Tensor, reference: Tensor | None = None, losses: Tensor | None = None
     ) -> Tensor:
-        G = gram(messages, reference)
         w = weights.double().cpu().numpy()
-        w = w / w.sum()
-        mixture, least = w, None
-        for _ in range(self.steps):
-            away = np.sqrt(np.maximum(mixture @ G @ mixture - 2 * G @ mixture + np.diagonal(G), 0.0))
-            least = self.smooth * float(np.median(away)) if least is None else least
-            beta = w / np.maximum(away, least) if least > 0 else w
-            beta /= beta.sum()
-            done = float(np.abs(beta - mixture).max()) <= 1e-12
-            mixture = beta
-            if done:
-                break
+        mixture = self._mixture(gram(messages, reference), w / w.sum())
         return torch.from_numpy(mixture).to(messages) @ messages
+
+    def _mixture(self, G: np.ndarray, w: np.ndarray) -> np.ndarray:
+        best = _optimal(G, w)
+        if best.any():
+            alone: np.ndarray = best / best.sum()
+            return alone
+        mixture, own = w, np.diagonal(G)
+        for _ in range(self.steps):
+            away = np.sqrt(np.maximum(mixture @ G @ mixture - 2 * G @ mixture + own, 0.0))
+            beta = w / np.maximum(away, self.smooth * float(np.median(away)))
+            beta /= beta.sum()
+            if float(np.abs(beta - mixture).max()) <= 1e-12:
+                break
+            mixture = beta
+        return mixture
+
+
+def _optimal(G: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """[n] the weight of each message that is a geometric median itself, else 0 (Vardi and Zhang's condition).
+
+    It is where ‖Σ_i w_i (m_i − m_k)/‖m_i − m_k‖‖ <= the weight of all messages that equal m_k.
+    """
+    away = squares(G)
+    apart = away > 0
+    pull = np.where(apart, w[:, None] / np.sqrt(np.where(apart, away, 1.0)), 0.0)  # [i, k]
+    total, toward = pull.sum(0), G @ pull
+    slope = (pull * toward).sum(0) - 2 * total * np.diagonal(toward) + total**2 * np.diagonal(G)
+    here = (~apart * w[:, None]).sum(0)
+    found: np.ndarray = np.where(np.sqrt(np.maximum(slope, 0.0)) <= here * (1 + 1e-9), w, 0.0)
+    return found

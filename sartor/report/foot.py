@@ -25,7 +25,7 @@ def judged(found: dict[str, Any], most: int = 12) -> str:
     if found["pairs"]:
         lines.append(
             "p: Wilcoxon signed-rank tests over clients and seeds, corrected (Holm) for all pairs of methods under an "
-            "attack; r: rank-biserial effect. Clients share a model, so p is a guide; few seeds make intervals too narrow."
+            "attack; r: rank-biserial effect. Clients share a model, so p is a guide; few seeds: intervals too narrow."
         )
     return "\n".join(lines)
 

@@ -191,7 +191,7 @@ def explain(rows: Sequence[dict[str, Any]], seeds: int) -> str:
         )
     if len({r["attackers"] for r in rows}) > 1:
         lines.append(
-            "Scores are of benign clients: with more attackers they are fewer, so columns differ in clients, too."
+            "Scores are of benign clients: with more attackers they are fewer, so columns differ in clients too."
         )
     if any(r["oracle"] for r in rows):
         best = ", ".join(f"{row_name(r)} {r['oracle']['accuracy_mean']:.3f}" for r in rows if r["oracle"])
