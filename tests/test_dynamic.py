@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,27 @@ def test_the_message_is_the_kept_candidates() -> None:
     w = torch.stack([each[k][i] for i, k in enumerate(kept(found))]).mean(0)
     torch.testing.assert_close(found.run.server["w"], w, rtol=1e-9, atol=1e-12)
     assert not torch.allclose(found.run.server["w"], torch.stack(each).mean((0, 1)), rtol=1e-4)
+
+
+@pytest.mark.parametrize("attack", [st.attacks.GradientFlip(), st.attacks.LabelPoison(), st.attacks.SignFlip()])
+def test_under_attack_every_copy_of_a_client_is_as_hostile_as_it(attack: st.attacks.Attack) -> None:
+    """A round of Ditto with each λ alone under the same attack has the models that are kept, hostile clients' too."""
+    options = {"attack": attack, "attackers": 0.4, "rounds": 1, "cohort": 7}
+    found = fit(DynamicLam(st.Ditto(), LAMS), half_misled(), **options)
+    each = torch.stack([models(fit(st.Ditto(lam=lam), half_misled(), **options)) for lam in LAMS])
+    assert found.summary["hostile"] == 3 and len(set(kept(found))) > 1
+    torch.testing.assert_close(models(found), each[kept(found), torch.arange(7)], rtol=1e-9, atol=1e-11)
+    plain = fit(st.Ditto(lam=LAMS[0]), half_misled(), **options)
+    torch.testing.assert_close(found.run.server["w"], plain.run.server["w"], rtol=1e-9, atol=1e-11)  # w knows no λ
+
+
+def test_an_aggregator_is_checked_behind_the_choice() -> None:
+    krum = DynamicLam(st.Ditto(aggregate=st.aggregators.Krum(f=4)), LAMS)
+    with pytest.raises(SartorError, match="Krum with f = 4 needs"):
+        fit(krum, ragged())
+    arguments = ("--method", "flame", "--lams", "0.1,1", "--aggregator", "k-loss", "--attack", "ipm", "--json")
+    found = json.loads(good("run", "--model", "softmax", "--rounds", 2, *arguments).out)
+    assert (found["aggregator"], found["attack"], found["hostile"]) == ("k-loss", "ipm", 2)
 
 
 def test_copies_of_a_client_have_the_same_batches() -> None:

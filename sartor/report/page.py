@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
@@ -32,7 +33,8 @@ max-width:60rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere}
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}.soft{color:var(--soft)}summary{cursor:pointer}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem}
 th,td{padding:.2rem .7rem;text-align:right;border-bottom:1px solid var(--faint);white-space:nowrap}
-th:first-child,td:first-child{text-align:left;padding-left:0;position:sticky;left:0;background:var(--paper)}
+th:first-child,td:first-child{text-align:left;padding-left:0;position:sticky;left:0;background:var(--paper);
+white-space:normal;min-width:6rem;max-width:38vw}
 svg{max-width:100%;height:auto}svg text{fill:var(--ink);font-size:13px}svg .grid{stroke:var(--faint)}
 svg .mid{text-anchor:middle}svg .end{text-anchor:end}
 pre{overflow-x:auto;border:1px solid var(--faint);padding:.7rem;font-size:.85rem}
@@ -61,7 +63,8 @@ def of_run(result: Result, recipe: Recipe) -> str:
         [r["name"], *(r[p] for p in parts), *(number(r.get(f"{m}_test_accuracy")) for m in models), _takes(r)]
         for r in result.clients
     ]
-    body += _table(["client", *parts, *models, "takes"], rows) + "<h2>Diagnostics</h2>" + _diagnostics(result.history)
+    body += _table(["client", *parts, *models, "takes"], rows) + _fairness([(m, result.summary[m]) for m in models])
+    body += "<h2>Diagnostics</h2>" + _diagnostics(result.history)
     return _page(f"{recipe.method} on {recipe.data}", body + _settings(recipe.toml()))
 
 
@@ -83,35 +86,38 @@ def of_comparison(table: Comparison, found: dict[str, Any]) -> str:
     points = [(r["method"], {m: r[m]["accuracy_mean"] for m in COLOURS if r[m]}) for r in rows if r["chosen"]]
     if points and len(table.scenarios) == 1:
         body += "<h2>Mean of the global, personal and chosen models</h2>" + _dots(points)
-    body += _fairness(rows) + _significance(found)
+    body += _fairness([(row_name(r), r["chosen"]) for r in rows]) + _significance(found)
     return _page(f"Comparison on {recipe.data}", body + _settings(_common(table, seeds)))
 
 
 def _methods(rows: Sequence[dict[str, Any]]) -> str:
-    best = max((r["chosen"]["accuracy_mean"] for r in rows if r["chosen"]), default=None)
+    """All numbers of each method; the best is marked, in a grid the best under each attack."""
+    rows = [r for r in rows if not r["refused"]]  # the reasons stand below
+    best: dict[tuple[str, float], float] = {}
+    for r in rows:
+        if r["chosen"]:
+            where = r["scenario"].attacked
+            best[where] = max(r["chosen"]["accuracy_mean"], best.get(where, -math.inf))
     models = [*COLOURS, *(["oracle"] if any(r["oracle"] for r in rows) else [])]
     cells = []
     for r in rows:
-        star = "*" if r["chosen"] and r["chosen"]["accuracy_mean"] == best else ""
+        star = "*" if r["chosen"] and r["chosen"]["accuracy_mean"] == best[r["scenario"].attacked] else ""
         seconds = "-" if r["seconds"] is None else f"{r['seconds']:.1f}"
         cost = [against(r), megabytes(r["bytes_up"]), megabytes(r["bytes_down"]), seconds]
-        words = [cell(r[m]) if r["seeds"] else "refused" if r["refused"] else "failed" for m in models]
-        cells.append([row_name(r) + star, *words, *cost])
+        cells.append([row_name(r) + star, *(cell(r[m]) if r["seeds"] else "failed" for m in models), *cost])
     heads = [m if m != "oracle" else "oracle (on test data)" for m in models]
     return _table(["method", *heads, "vs local", "MB up", "MB down", "seconds"], cells)
 
 
-def _fairness(rows: Sequence[dict[str, Any]]) -> str:
-    """How evenly the chosen models' accuracy is spread."""
+def _fairness(rows: Sequence[tuple[str, dict[str, Any] | None]]) -> str:
+    """How evenly accuracy is spread over clients, a row for each name."""
     names = ("pooled", "std", "var", "min", "worst10", "best10", "jain", "gini", "entropy")
-    cells = [[row_name(r), *(number(r["chosen"][f"accuracy_{k}"]) for k in names)] for r in rows if r["chosen"]]
+    cells = [[name, *(number(found[f"accuracy_{k}"]) for k in names)] for name, found in rows if found]
     if not cells:
         return ""
     heads = ["pooled mean", "std", "variance", "worst", "worst 10%", "best 10%", "Jain", "Gini", "entropy"]
-    said = (
-        "Of the chosen models over benign clients. Pooled: over all test samples. Even: Jain 1, Gini 0, entropy log n."
-    )
-    return f"<h2>How evenly accuracy is spread</h2>{_table(['method', *heads], cells)}<p class=soft>{said}</p>"
+    said = "Over benign clients. Pooled: over all test samples. All clients alike: Jain 1, Gini 0, entropy log n."
+    return f"<h2>How evenly accuracy is spread</h2>{_table(['', *heads], cells)}<p class=soft>{said}</p>"
 
 
 def _significance(found: dict[str, Any], most: int = 60) -> str:

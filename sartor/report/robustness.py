@@ -58,7 +58,7 @@ def bounds(found: dict[str, list[Line]], floor: float) -> tuple[float, float]:
 
 # --- SVG --------------------------------------------------------------------------------------------------------------
 
-WIDTH, LEFT, PANEL, ROW = 520, 44, 230, 20  # of the drawing, its axis, a panel and a row of the legend
+WIDTH, LEFT, PANEL, ROW = 520, 44, 280, 20  # of the drawing, its axis, a panel and a row of the legend
 
 
 def svg(found: dict[str, list[Line]], floor: float) -> str:

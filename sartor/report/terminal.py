@@ -113,7 +113,7 @@ def grid(rows: Sequence[dict[str, Any]]) -> Table:
     attacks = list(dict.fromkeys(r["attack"] for r in rows if r["attack"] != "none")) or ["none"]
     table = _table("mean test accuracy over benign clients (R² for regression), by share of attackers")
     for name in ("attack", "method", "model"):
-        table.add_column(name, no_wrap=True)
+        table.add_column(name, overflow="fold", no_wrap=name == "model")
     for share in shares:
         table.add_column(f"{100 * share:.3g}%", justify="right", no_wrap=True)
     for attack in attacks:
