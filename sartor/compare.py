@@ -178,13 +178,18 @@ def compare(
         if seed == seeds[0]:  # whatever can be refused is refused before the first round
             for recipe in plain.values():
                 recipe.start(clients)
-            reasons = [_refusal(_recipe(base, m, s, settings), clients) for s, m in cells]
-            need(None in reasons, f"nothing is left to run: {reasons[0]}")
+            refused = {cell: _refusal(_recipe(base, cell[1], cell[0], settings), clients) for cell in cells}
+            need(None in refused.values(), f"nothing is left to run: {refused[cells[0]]}")
         for scenario, method in cells:
             recipe = _recipe(base, method, scenario, settings).model_copy(update={"seed": seed})
             place = None if folder is None else folder / cell_name(method, seed, scenario)
-            for result in _play_cell(table, recipe, plain[method], scenario, clients, place):
-                yield Step(table, method, seed, scenario, result)
+            reason = refused[scenario, method]
+            if reason is not None:
+                summary = _failed(recipe, plain[method], clients, reason) | {"refused": True}
+                table.cells.append(Cell(method, seed, scenario, summary))
+            else:
+                for result in _play_cell(table, recipe, plain[method], scenario, clients, place):
+                    yield Step(table, method, seed, scenario, result)
             yield Step(table, method, seed, scenario, None)
 
 
@@ -214,11 +219,7 @@ def _play_cell(
     table: Comparison, recipe: Recipe, plain: Recipe, scenario: Scenario, clients: Clients, place: Path | None
 ) -> Iterator[Result]:
     """Play one cell, or take it from its folder where it is finished, and add it to the table."""
-    cell = None
-    if (reason := _refusal(recipe, clients)) is not None:
-        cell = Cell(recipe.method, recipe.seed, scenario, _failed(recipe, plain, clients, reason) | {"refused": True})
-    elif place is not None:
-        cell = _finished(recipe, scenario, clients, place)
+    cell = _finished(recipe, scenario, clients, place) if place is not None else None
     result, began = None, time.perf_counter()
     try:
         for result in play_recipe(recipe, clients, place) if cell is None else ():

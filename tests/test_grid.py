@@ -114,7 +114,7 @@ def test_the_terminal_has_a_table_by_share(grid: tuple[Path, str]) -> None:
     assert ["sign-flip", "fedavg", "chosen", *(f"{v:.3f}" for v in means)] in lines
     assert ["label-poison", "fedamp+median", "chosen", "refused", "refused", "refused"] in lines
     assert sum(line[:1] == ["personal"] for line in lines) == 4  # flame, flame+median, under two attacks
-    assert "fedamp+median refused: fedamp takes no mean" in " ".join(text.split())
+    assert "refused, fedamp+median, fedamp+krum(f=4): fedamp takes no mean" in " ".join(text.split())
 
 
 def test_a_grid_without_a_terminal_says_how_far_it_is(grid: tuple[Path, str]) -> None:
@@ -307,14 +307,14 @@ def test_gains_are_over_the_baseline_with_the_same_defence_where_there_is_one() 
 
 def test_the_foot_says_it() -> None:
     text = judged(verdict(_table()))
-    assert "no attack: best is ditto 0.738 [0.675, 0.800], with p < 0.05 against none of 2 others." in text
-    assert "ipm 20%: best is ditto 0.500, with p < 0.05 against none of 1 others." in text
+    assert "no attack: best is ditto 0.738 [0.675, 0.800], with p < 0.05 against 0 of 2 others." in text
+    assert "ipm 20%: best is ditto 0.500, with p < 0.05 against 0 of 1 others." in text
     plain = judged(verdict(Comparison({}, [PLAIN], cells=_table().cells[:6])))
     assert "chosen, mean and 95% bootstrap interval over 2 seeds: ditto 0.738 [0.675, 0.800]" in plain
     assert "ditto against the others, over 7 pairs: fedavg +0.114 (p = " in plain and "Wilcoxon" in plain
     many = [_made(m, 0, list(v)) for m, v in (("a", np.arange(1, 21) / 21), ("b", np.zeros(20)))]
     many += [_made("a", 0, [0.1], Scenario("ipm", 0.2))]
-    assert "no attack: best is a 0.500, with p < 0.05 against b of 1 others." in judged(
+    assert "no attack: best is a 0.500, with p < 0.05 against 1 of 1 others (b)." in judged(
         verdict(Comparison({}, [], cells=many))
     )
     assert judged(verdict(Comparison({}, []))) == ""

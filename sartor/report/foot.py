@@ -49,7 +49,8 @@ def _in_short(here: Sequence[dict[str, Any]], tests: Sequence[dict[str, Any]]) -
     beaten = [p["b"] if p["a"] == best["method"] else p["a"] for p in rivals if p["p_holm"] < 0.05]
     said = f"best is {_span(best)}"
     if rivals:
-        said += f", with p < 0.05 against {', '.join(beaten) if beaten else 'none'} of {len(rivals)} others"
+        names = f" ({', '.join(beaten)})" if beaten else ""
+        said += f", with p < 0.05 against {len(beaten)} of {len(rivals)} others{names}"
     return said
 
 

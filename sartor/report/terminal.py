@@ -180,23 +180,31 @@ def _row_per_model(r: dict[str, Any], cost: list[str], star: str) -> list[list[s
 def explain(rows: Sequence[dict[str, Any]], seeds: int) -> str:
     """What the columns mean, and what went wrong."""
     of = max((r["of"] or 0 for r in rows), default=0)
-    lines = [
-        f"Mean over {seeds} seed{'s' if seeds > 1 else ''}; std: over clients; worst: the worst 10% of clients; "
-        "chosen: per client the better of its two models on validation data; *: the best."
+    grid = len({r["scenario"] for r in rows}) > 1
+    parts = [
+        f"Mean over {seeds} seed{'s' if seeds > 1 else ''}",
+        *([] if grid else ["std: over clients", "worst: the worst 10% of clients"]),
+        "chosen: per client the better of its two models on validation data",
+        *([] if grid else ["*: the best"]),
     ]
-    if of:
+    lines = ["; ".join(parts) + "."]
+    if of and not grid:
         lines.append(
             f"vs local: of {of} clients over all seeds, how many are better (+) and worse (−) off with their "
             "chosen model than alone."
         )
     if len({r["attackers"] for r in rows}) > 1:
         lines.append(
-            "Scores are of benign clients: with more attackers they are fewer, so columns differ in clients too."
+            "Scores are of benign clients: with more attackers they are fewer, so columns are of other clients."
         )
     if any(r["oracle"] for r in rows):
         best = ", ".join(f"{row_name(r)} {r['oracle']['accuracy_mean']:.3f}" for r in rows if r["oracle"])
         lines.append(f"{ORACLE}: {best}.")
-    lines += dict.fromkeys(f"{r['entrant']} refused: {r['refused']}" for r in rows if r["refused"])
+    refused: dict[str, list[str]] = {}
+    for r in rows:
+        if r["refused"]:
+            refused.setdefault(r["refused"].split(";")[0].rstrip("."), []).append(r["entrant"])
+    lines += [f"refused, {', '.join(dict.fromkeys(who))}: {why}." for why, who in refused.items()]
     lines += [f"{row_name(r)} failed, {e}" for r in rows for e in r["errors"]]
     said: dict[str, list[str]] = {}
     for r in rows:
