@@ -250,10 +250,10 @@ def play(
         began = time.perf_counter()
         run.step()
         run.seconds += time.perf_counter() - began
-        if run.silent >= run.failures.patience:
-            _stop(run, checkpoint, settings)
         last = run.round == rounds
         line = run.look(diagnose) if last or run.round % evaluate_every == 0 else None
+        if run.silent >= run.failures.patience and not last:
+            _stop(run, checkpoint, settings)
         if checkpoint is not None and (last or run.round % checkpoint_every == 0):
             run.save(checkpoint, settings)
         yield line

@@ -457,24 +457,16 @@ def test_a_message_that_is_no_number_is_left_out_and_counted(name: str) -> None:
 
 
 def test_a_hostile_client_that_overflows_stops_nobody_and_an_honest_one_does() -> None:
-    class Explode(st.FedAvg):
-        pass
-
-    clients = fixed()
-    result = prepare(
-        st.FedAvg(solver=st.SGD(lr=1e200, steps=3)),
-        layers(5, 4),
-        clients,
-        seed=3,
-        dtype=torch.float64,
-        attack=attack("gradient-flip"),
-        attackers=0.5,
-    )
+    world = quadratics(m=6)
+    method = st.FedAvg(solver=st.SGD(lr=1e200, steps=4))
+    run = prepare(
+        method, world.model(), world.clients, dtype=torch.float64, attack=attack("gradient-flip"), attackers=0.5
+    ).run
     with pytest.raises(st.Diverged):
-        result.run.step()
-    object.__setattr__(result.run.method, "hostile", frozenset(range(12)))
-    result.run.step()
-    assert result.run.counts["excluded"] == 12 and result.run.counts["skipped"] == 1
+        run.step()
+    run.method.hostile = frozenset(range(6))
+    run.step()
+    assert run.counts["excluded"] == 6 and run.counts["skipped"] == 1
 
 
 def test_hostile_streams_do_not_meet_those_of_others() -> None:

@@ -48,8 +48,8 @@ def watched(result: Result) -> list[tuple[list[int], State]]:
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
 def test_so_many_are_dropped(share: float) -> None:
     problem = ready(st.Failures()).run.problem
-    lost = torch.stack([st.Failures(drop=share).draw(problem, r)[0] for r in range(2000)]).double()
-    assert abs(float(lost.mean()) - share) < 4 * np.sqrt(share * (1 - share) / lost.numel())
+    lost = torch.stack([st.Failures(drop=share).draw(problem, r)[0] for r in range(2000)]).double().numpy()
+    assert abs(float(lost.mean()) - share) < 4 * np.sqrt(share * (1 - share) / lost.size)
     assert np.abs(lost.mean(0) - share).max() < 4.5 * np.sqrt(share * (1 - share) / len(lost))
     corr = np.corrcoef(lost.T)
     assert np.abs(corr - np.eye(7)).max() < 4.5 / np.sqrt(len(lost))  # one client's failure says nothing of another's
@@ -60,7 +60,6 @@ def test_a_dropped_client_is_not_reached_and_stays_as_it_was(train_all: bool) ->
     method = st.PFedMe(R=1, train_all=train_all, solver=st.SGD(lr=0.05, steps=2, reuse=True))
     failures = st.Failures(drop=0.4)
     run = ready(failures, method, cohort=4).run
-    heard = watched(ready(failures, method, cohort=4))
     for r in range(6):
         before = {k: v.clone() for k, v in run.engine.save().items()}
         lost = failures.draw(run.problem, r)[0]
@@ -71,7 +70,6 @@ def test_a_dropped_client_is_not_reached_and_stays_as_it_was(train_all: bool) ->
         assert torch.equal(after["visits"], before["visits"] + trained)
         assert torch.equal(after["state/theta"][~trained], before["state/theta"][~trained])
         assert (after["state/theta"][trained] != before["state/theta"][trained]).any(1).all()
-    assert heard == []  # of another run, which has not played
     assert run.counts["dropped"] > 0
 
 

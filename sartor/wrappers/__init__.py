@@ -1,7 +1,7 @@
 """Wrappers: a method made of a method. Attacks, and clients that report their losses."""
 
 from . import attacks
-from .attacks import Attack
+from .attack import Attack
 from .base import Wrapper
 from .hostile import Hostile, check_attackers, hostile_clients
 from .losses import Reporting

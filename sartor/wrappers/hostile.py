@@ -12,7 +12,7 @@ from torch import Tensor
 from ..core import Batch, Local, Method, Pull, Server, State
 from ..errors import need
 from ..seeds import stream
-from .attacks import Attack
+from .attack import Attack
 from .base import Wrapper, sent
 
 
