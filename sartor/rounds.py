@@ -161,7 +161,7 @@ class Run:
         FedAMP's "collaboration" [m, m], where there are such."""
         own = {f"client/{k}": v for k, v in self.ask("personal").items()}
         common = {"global": self.method.shared(self.server), "collaboration": self.method.collaboration(self.server)}
-        return own | {k: v for k, v in common.items() if v is not None}
+        return own | {k: v.clone() for k, v in common.items() if v is not None}
 
     @property
     def hostile(self) -> np.ndarray:
