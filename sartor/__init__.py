@@ -2,6 +2,7 @@
 
 from . import aggregators, data, models
 from .data import IID, Clients, Dirichlet, Dominant, Hybrid, Labels, Natural, Noise, PowerLaw, Quantity, Shards
+from .dynamic import DynamicLam
 from .errors import Diverged, SartorError, Silent
 from .failures import Failures
 from .fit import fit
@@ -22,6 +23,7 @@ __all__ = [
     "Ditto",
     "Diverged",
     "Dominant",
+    "DynamicLam",
     "Exact",
     "Failures",
     "FedAMP",

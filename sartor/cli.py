@@ -20,11 +20,15 @@ from .compare import Comparison, Step, play_recipe
 from .compare import compare as compare_all
 from .data import describe
 from .errors import SartorError, need, unknown
+from .grid import Scenario, listed, scenarios
 from .methods import entry
 from .recipe import FREE, Recipe
-from .report import page, terminal
+from .report import page, robustness, terminal
+from .report.foot import judged
 from .result import Result
+from .settings import has_lam
 from .storage import write_json
+from .verdict import verdict
 
 app = typer.Typer(
     add_completion=True,
@@ -58,6 +62,10 @@ Loss = Annotated[str | None, typer.Option(help="cross-entropy, squared or hinge 
 Rounds = Annotated[int, typer.Option(help="communication rounds")]
 Cohort = Annotated[int | None, typer.Option(help="clients asked per round [all]")]
 Sampling = Annotated[str, typer.Option(help="cohorts drawn uniform, or by size")]
+Lams = Annotated[
+    str | None,
+    typer.Option("--lams", help="candidates, as in 0.1,1,2: each client picks its lam on its validation data"),
+]
 Aggregator = Annotated[
     str, typer.Option(help="how the server averages: mean, median, krum(f=2), ... (list aggregators)")
 ]
@@ -89,6 +97,8 @@ Dtype = Annotated[str, typer.Option(help="float32 or float64")]
 Every = Annotated[int, typer.Option("--evaluate-every", help="rounds between evaluations")]
 Save = Annotated[int, typer.Option("--checkpoint-every", help="rounds between checkpoints")]
 Diagnose = Annotated[bool, typer.Option(help="compute residuals and curvature at every evaluation")]
+Report = Annotated[str, typer.Option(help="the round to report: last, or best (on validation data)")]
+Oracle = Annotated[bool, typer.Option("--oracle", help="also score a choice made on test data, as some papers do")]
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="no progress, no tables")]
 
@@ -109,6 +119,12 @@ def _assignments(pairs: list[str] | None) -> dict[str, str]:
     return found
 
 
+def _own(given: dict[str, Any]) -> dict[str, str]:
+    """The method's own settings: --set's, and --lams, which is short for --set lam=0.1,1,2."""
+    lams = given.get("lams")
+    return _assignments(given.get("set_")) | ({} if lams is None else {"lam": lams})
+
+
 def _values(given: dict[str, Any]) -> dict[str, Any]:
     """A recipe's values from options of the command line."""
     found = {k: v for k, v in given.items() if k in Recipe.model_fields and k != "solver"}
@@ -123,7 +139,7 @@ def _continued(ctx: typer.Context, folder: Path, out_folder: Path | None) -> Rec
     saved = Recipe.load(folder / "recipe.toml")
     given = {k: v for k, v in ctx.params.items() if getattr(ctx.get_parameter_source(k), "name", "") == "COMMANDLINE"}
     values = _values(given)
-    own = _assignments(given.get("set_")) | {f"solver.{k}": v for k, v in values.pop("solver").items()}
+    own = _own(given) | {f"solver.{k}": v for k, v in values.pop("solver").items()}
     asked = Recipe.of({**saved.model_dump(), **values}, "the command line")
     full = asked.model_copy(update={"settings": saved.settings | own})
     full = full.resolved() if asked.method == saved.method else full
@@ -167,6 +183,7 @@ def run(
             "--set", metavar="FIELD=VALUE", help="a method's field, e.g. lam=1.0 or solver.lr=0.1; repeatable"
         ),
     ] = None,
+    lams: Lams = None,
     solver: SolverKind = None,
     lr: Lr = None,
     epochs: Epochs = None,
@@ -182,6 +199,8 @@ def run(
     evaluate_every: Every = 10,
     checkpoint_every: Save = 10,
     diagnostics: Diagnose = True,
+    report: Report = "last",
+    oracle: Oracle = False,
     folder: Annotated[Path | None, typer.Option("--out", help="where all is kept; without it nothing is")] = None,
     resume: Annotated[Path | None, typer.Option(help="go on with the run in this folder")] = None,
     as_json: Json = False,
@@ -191,7 +210,7 @@ def run(
     if resume is not None:
         recipe, folder = _continued(ctx, resume, folder), resume
     else:
-        recipe = Recipe.of(_values(ctx.params) | {"settings": _assignments(set_)}, "the command line").resolved()
+        recipe = Recipe.of(_values(ctx.params) | {"settings": _own(ctx.params)}, "the command line").resolved()
         _vacant(folder, "recipe.toml", f"a run already; choose another --out, or go on with --resume {folder}")
         _vacant(folder, "compare.json", "a comparison; choose another --out")
     _somewhere(recipe, folder)
@@ -219,7 +238,7 @@ def _vacant(folder: Path | None, file: str, holds: str) -> None:
 
 def _play(recipe: Recipe, split: data_module.Clients, folder: Path | None, quiet: bool) -> Result:
     with terminal.progress(err) as bar:
-        task = bar.add_task(recipe.method, total=recipe.rounds, note="", visible=not quiet)
+        task = bar.add_task(recipe.method, total=recipe.rounds, note="", left="", visible=not quiet)
         for result in play_recipe(recipe, split, folder):
             bar.update(task, completed=result.run.round, note=terminal.note(result.history))
     return result
@@ -265,9 +284,11 @@ def compare(
     rounds: Rounds = 50,
     cohort: Cohort = None,
     sampling: Sampling = "uniform",
-    aggregator: Aggregator = "mean",
-    attack: Attack = "none",
-    attackers: Attackers = None,
+    aggregator: Annotated[str, typer.Option(help="as in mean,median,krum(f=2) (sartor list aggregators)")] = "mean",
+    attack: Annotated[str, typer.Option(help="as in none,sign-flip,gaussian(std=1) (sartor list attacks)")] = "none",
+    attackers: Annotated[
+        str | None, typer.Option(help="shares of hostile clients, as in 0,0.2,0.5 [0.2 with an attack, else 0]")
+    ] = None,
     drop: Drop = 0.0,
     stragglers: Stragglers = 0.0,
     stale: Stale = "use",
@@ -276,6 +297,7 @@ def compare(
         list[str] | None,
         typer.Option("--set", metavar="METHOD.FIELD=VALUE", help="a method's field, e.g. flame.lam=1.0; repeatable"),
     ] = None,
+    lams: Lams = None,
     solver: SolverKind = None,
     lr: Lr = None,
     epochs: Epochs = None,
@@ -291,37 +313,63 @@ def compare(
     evaluate_every: Every = 10,
     checkpoint_every: Save = 10,
     diagnostics: Diagnose = True,
+    report: Report = "last",
+    oracle: Oracle = False,
     folder: Annotated[
         Path | None, typer.Option("--out", help="where all is kept; what is finished there is not run again")
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare methods on the same clients."""
+    """Compare methods on the same clients, also under attack.
+
+    Lists of attacks, attackers and aggregators make a grid; cells that coincide run once.
+    """
     names, numbers = [m.strip() for m in methods.split(",")], _numbers(seeds, int, "seeds")
     for name in names:
         entry(name)
     own = _own_settings(_assignments(set_), names)
-    base = Recipe.of(_values(ctx.params), "the command line")
+    if lams is not None:
+        for name in names:
+            own.setdefault(name, {}).update({"lam": lams} if has_lam(name) else {})
+    each = scenarios(listed(attack, "attacks"), _shares(attackers, attack), listed(aggregator, "aggregators"))
+    plain = {k: v for k, v in ctx.params.items() if k not in Scenario._fields}
+    base = Recipe.of(_values(plain), "the command line")
     _vacant(folder, "recipe.toml", "a single run; choose another --out")
     _somewhere(base, folder)
     dataset = base.dataset()
     talk = not (quiet or as_json)
     if talk:
         out.print(describe(base.model_copy(update={"seed": numbers[0]}).split(dataset).about) + f" (seed {numbers[0]})")
-    cells = compare_all(base, names, numbers, dataset, folder, own)
-    table = _play_all(cells, len(names) * len(numbers), base.rounds, talk)
-    if folder is not None:
-        write_json(folder / "compare.json", table.summaries())
-        page.write(folder / "report.html", page.of_comparison(table))
+    table = _play_all(compare_all(base, names, numbers, dataset, folder, own, each), base.rounds, talk)
+    found, rows = verdict(table), table.rows()
+    drawn = _keep(folder, table, found) if folder is not None else True
     if as_json:
         print(json.dumps(table.summaries(), indent=1))
     if talk:
-        out.print(terminal.comparison(table.rows(), out))
-        out.print(terminal.explain(table.rows(), len(numbers)))
+        out.print(terminal.comparison(rows, out))
+        out.print("\n".join(filter(None, [terminal.explain(rows, len(numbers)), judged(found)])))
         _say_where(folder)
+        if not drawn:
+            out.print("robustness.png was not drawn: it needs matplotlib (pip install 'sartor[plots]')")
     errors = [c.summary["error"] for c in table.cells if "error" in c.summary]
     need(len(errors) < len(table.cells), f"every method failed, {names[0]}: {errors[0] if errors else ''}")
+
+
+def _shares(attackers: str | None, attack: str) -> list[float]:
+    """The shares of attackers; where none are given, 0.2 for an attack."""
+    if attackers is None:
+        return [0.0 if attack == "none" else 0.2]
+    return _numbers(attackers, float, "attackers")
+
+
+def _keep(folder: Path, table: Comparison, found: dict[str, Any]) -> bool:
+    """Write what a comparison leaves; False where a plot could not be drawn."""
+    write_json(folder / "compare.json", table.summaries())
+    write_json(folder / "significance.json", found)
+    page.write(folder / "report.html", page.of_comparison(table, found))
+    lines = robustness.panels(table.rows())
+    return not lines or robustness.write_png(folder / "robustness.png", lines, page.FLOOR)
 
 
 def _own_settings(given: dict[str, str], names: list[str]) -> dict[str, dict[str, str]]:
@@ -336,16 +384,19 @@ def _own_settings(given: dict[str, str], names: list[str]) -> dict[str, dict[str
     return own
 
 
-def _play_all(cells: Iterator[Step], count: int, rounds: int, talk: bool) -> Comparison:
+def _play_all(steps: Iterator[Step], rounds: int, talk: bool) -> Comparison:
     """Play all cells; progress is live on a terminal, else a line for each finished cell."""
     with terminal.progress(err) as bar:
-        task = bar.add_task("", total=count * rounds, note="", visible=talk)
-        for table, method, seed, result in cells:
-            bar.update(task, description=f"{method}, seed {seed}", completed=len(table.cells) * rounds)
+        task = bar.add_task("", total=None, note="", left="", visible=talk)
+        for table, method, seed, scenario, result in steps:
+            count, now = len(table.plan), terminal.left(table.left())
+            what = terminal.cell_name(method, scenario, seed)
+            bar.update(task, description=what, total=count * rounds, completed=len(table.cells) * rounds, left=now)
             if result is not None:
                 bar.update(task, advance=result.run.round, note=terminal.note(result.history))
             elif talk and not err.is_terminal:
-                out.print(f"{len(table.cells)}/{count} {terminal.done(table.cells[-1].summary)}", soft_wrap=True)
+                line = f"{len(table.cells)}/{count} {terminal.done(table.cells[-1])}"
+                out.print(f"{line}; {now}" if now else line, soft_wrap=True)
     return table
 
 

@@ -1,21 +1,24 @@
-"""Comparing methods on the same clients: every method with every seed, resumable; who gains or loses against local."""
+"""Comparing methods on the same clients: every method in every scenario with every seed, resumable cell by cell."""
 
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .data import Clients, Dataset
-from .errors import Diverged, Silent, need
-from .judge.metrics import MODELS, gains
+from .errors import Diverged, SartorError, Silent, need
+from .grid import PLAIN, Scenario
+from .judge.metrics import MODELS, ORACLE, gains
 from .recipe import Recipe
 from .result import Result, write_history
 from .rounds import COUNTS, play
+from .settings import aggregator, attack
 from .storage import read_json, read_note
 
 CHECKPOINT, ROWS = Path("state", "checkpoint.safetensors"), Path("state", "rows")
@@ -56,37 +59,59 @@ def play_recipe(recipe: Recipe, clients: Clients, folder: Path | None) -> Iterat
 
 @dataclass
 class Cell:
-    """One method with one seed: its summary and what each client got."""
+    """One method in one scenario with one seed: its summary and what each client got."""
 
     method: str
     seed: int
+    scenario: Scenario
     summary: dict[str, Any]
-    accuracy: np.ndarray | None = None  # [m] test accuracy of the chosen models
+    accuracy: np.ndarray | None = None  # [m] test accuracy of the chosen models; NaN: hostile, or no test data
+
+    @property
+    def entrant(self) -> str:
+        """The method with its defence: "fedavg", "fedavg+median"."""
+        rule = self.scenario.aggregator
+        return self.method if rule == "mean" else f"{self.method}+{rule}"
 
 
 @dataclass
 class Comparison:
-    """All cells so far, and each method's recipe."""
+    """All cells so far, those still to come, and each method's recipe."""
 
     recipes: dict[str, Recipe]
+    scenarios: list[Scenario]
+    plan: list[str] = field(default_factory=list)  # the method of every cell, in order
     cells: list[Cell] = field(default_factory=list)
+    took: dict[str, list[float]] = field(default_factory=dict)  # seconds of each cell that was played in this call
 
     def summaries(self) -> list[dict[str, Any]]:
         """What compare.json holds."""
         return [c.summary for c in self.cells]
 
-    def rows(self) -> list[dict[str, Any]]:
-        """A row per method, averaged over seeds; methods in the order they were asked for."""
-        return [self._row(method) for method in dict.fromkeys(c.method for c in self.cells)]
+    def left(self) -> float | None:
+        """The seconds that the cells to come will take, if they take as long as their method's have; None: no idea."""
+        known = [t for times in self.took.values() for t in times]
+        if not known:
+            return None
+        return float(sum(np.mean(self.took.get(method) or known) for method in self.plan[len(self.cells) :]))
 
-    def _row(self, method: str) -> dict[str, Any]:
-        cells = [c for c in self.cells if c.method == method]
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per method and scenario, averaged over seeds; in the order they were asked for."""
+        groups: dict[tuple[Scenario, str], list[Cell]] = {}
+        for c in self.cells:
+            groups.setdefault((c.scenario, c.method), []).append(c)
+        return [self._row(cells) for cells in groups.values()]
+
+    def _row(self, cells: Sequence[Cell]) -> dict[str, Any]:
         good = [c for c in cells if "error" not in c.summary]
-        errors = [f"seed {c.seed}: {c.summary['error']}" for c in cells if "error" in c.summary]
-        row: dict[str, Any] = {"method": method, "seeds": len(good), "errors": errors}
-        for model in MODELS:
-            found = [c.summary[model] for c in good if c.summary[model] is not None]
-            row[model] = {k: float(np.mean([f[k] for f in found])) for k in found[0]} if found else None
+        failed = [c for c in cells if "error" in c.summary]
+        row: dict[str, Any] = {"method": cells[0].method, "entrant": cells[0].entrant, **cells[0].scenario._asdict()}
+        row |= {"scenario": cells[0].scenario, "seeds": len(good), "refused": None}
+        row["errors"] = [f"seed {c.seed}: {c.summary['error']}" for c in failed if "refused" not in c.summary]
+        row["refused"] = next((c.summary["error"] for c in failed if "refused" in c.summary), None)
+        for model in (*MODELS, ORACLE):
+            found = [c.summary[model] for c in good if c.summary.get(model) is not None]
+            row[model] = {k: _mean([f[k] for f in found]) for k in found[0]} if found else None
             if found:
                 row[model]["accuracy_seed_std"] = float(np.std([f["accuracy_mean"] for f in found]))
         for k in ("bytes_up", "bytes_down", "seconds"):
@@ -97,16 +122,29 @@ class Comparison:
 
     def _against_local(self, cells: Sequence[Cell]) -> tuple[int, int, int] | tuple[None, None, None]:
         """Clients better off, worse off, and all that can be compared, over the seeds where local training ended."""
-        alone = {c.seed: c.accuracy for c in self.cells if c.method == "local" and c.accuracy is not None}
-        others = [c for c in cells if c.method != "local" and c.seed in alone]
-        pairs = [(c.accuracy, alone[c.seed]) for c in others if c.accuracy is not None]
+        locals_ = [c for c in self.cells if c.method == "local" and c.accuracy is not None]
+        alone = {(c.seed, c.scenario.attacked): c.accuracy for c in locals_}
+        others = [(c, alone.get((c.seed, c.scenario.attacked))) for c in cells if c.method != "local"]
+        pairs = [(c.accuracy, own) for c, own in others if c.accuracy is not None and own is not None]
         if not pairs:
             return None, None, None
         ours, theirs = (np.concatenate(side) for side in zip(*pairs, strict=True))
         return *gains(ours, theirs), int((~np.isnan(ours + theirs)).sum())
 
 
-Step = tuple[Comparison, str, int, Result | None]  # method and seed of the cell, its result so far; None: complete
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean over seeds; None where one of them has no such number."""
+    return None if any(v is None for v in values) else float(np.mean([v for v in values if v is not None]))
+
+
+class Step(NamedTuple):
+    """A moment of a comparison: the cell at work and its result so far; None: the cell is complete."""
+
+    table: Comparison
+    method: str
+    seed: int
+    scenario: Scenario
+    result: Result | None
 
 
 def compare(
@@ -116,54 +154,96 @@ def compare(
     dataset: Dataset,
     folder: Path | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
+    scenarios: Sequence[Scenario] = (PLAIN,),
 ) -> Iterator[Step]:
-    """Run every method with every seed on the same clients; yields after every round, and when a cell is complete.
+    """Run every method in every scenario with every seed, all on the same clients; yields after every round, and when
+    a cell is complete.
 
-    A cell that diverges is kept with its reason and the others go on. With a folder, finished cells are not run again.
+    A cell that diverges, or that is refused because of its scenario (Krum with too few clients, an aggregator on a
+    method that takes no mean), is kept with its reason and the others go on. With a folder, finished cells are not run
+    again.
     """
     for what, values in (("method", methods), ("seed", seeds)):
         need(len(set(values)) == len(values), f"a {what} is listed twice: {', '.join(map(str, values))}.")
-    recipes = {m: base.model_copy(update={"method": m, "settings": dict((settings or {}).get(m, {}))}) for m in methods}
-    for recipe in recipes.values():
+    plain = {m: _recipe(base, m, PLAIN, settings) for m in methods}
+    for recipe in plain.values():
         recipe.resolved()
-    table = Comparison(recipes)
+    for scenario in scenarios:
+        aggregator(scenario.aggregator)
+        attack(scenario.attack)
+    cells = [(scenario, method) for scenario in scenarios for method in methods]
+    table = Comparison(plain, list(scenarios), [method for _ in seeds for _, method in cells])
     for seed in seeds:
         clients = base.model_copy(update={"seed": seed}).split(dataset)
-        if seed == seeds[0]:
-            for recipe in recipes.values():
-                recipe.start(clients)  # whatever can be refused is refused before the first round
-        for method in methods:
-            place = None if folder is None else folder / f"{method}-{seed}"
-            for result in _play_cell(table, recipes[method].model_copy(update={"seed": seed}), clients, place):
-                yield table, method, seed, result
-            yield table, method, seed, None
+        if seed == seeds[0]:  # whatever can be refused is refused before the first round
+            for recipe in plain.values():
+                recipe.start(clients)
+            refused = {cell: _refusal(_recipe(base, cell[1], cell[0], settings), clients) for cell in cells}
+            need(None in refused.values(), f"nothing is left to run: {refused[cells[0]]}")
+        for scenario, method in cells:
+            recipe = _recipe(base, method, scenario, settings).model_copy(update={"seed": seed})
+            place = None if folder is None else folder / cell_name(method, seed, scenario)
+            reason = refused[scenario, method]
+            if reason is not None:
+                summary = _failed(recipe, plain[method], clients, reason) | {"refused": True}
+                table.cells.append(Cell(method, seed, scenario, summary))
+            else:
+                for result in _play_cell(table, recipe, plain[method], scenario, clients, place):
+                    yield Step(table, method, seed, scenario, result)
+            yield Step(table, method, seed, scenario, None)
 
 
-def _play_cell(table: Comparison, recipe: Recipe, clients: Clients, place: Path | None) -> Iterator[Result]:
+def cell_name(method: str, seed: int, scenario: Scenario) -> str:
+    """The folder of a cell."""
+    words = [method, str(seed)]
+    if scenario != PLAIN:
+        words += [scenario.attack, f"{scenario.attackers:g}", scenario.aggregator]
+    return "-".join(words).replace(" ", "")
+
+
+def _recipe(base: Recipe, method: str, scenario: Scenario, settings: Mapping[str, Mapping[str, Any]] | None) -> Recipe:
+    own = dict((settings or {}).get(method, {}))
+    return base.model_copy(update={"method": method, "settings": own, **scenario._asdict()})
+
+
+def _refusal(recipe: Recipe, clients: Clients) -> str | None:
+    """Why this cell cannot be run; None: it can."""
+    try:
+        recipe.start(clients)
+    except SartorError as e:
+        return str(e)
+    return None
+
+
+def _play_cell(
+    table: Comparison, recipe: Recipe, plain: Recipe, scenario: Scenario, clients: Clients, place: Path | None
+) -> Iterator[Result]:
     """Play one cell, or take it from its folder where it is finished, and add it to the table."""
-    cell = _finished(recipe, clients, place) if place is not None else None
-    result = None
+    cell = _finished(recipe, scenario, clients, place) if place is not None else None
+    result, began = None, time.perf_counter()
     try:
         for result in play_recipe(recipe, clients, place) if cell is None else ():
             yield result
     except (Diverged, Silent) as e:
-        cell = Cell(recipe.method, recipe.seed, _failed(recipe.complete(clients), str(e)))
+        cell = Cell(recipe.method, recipe.seed, scenario, _failed(recipe, plain, clients, str(e)))
+    if result is not None:
+        table.took.setdefault(recipe.method, []).append(time.perf_counter() - began)
     if cell is None:
         assert result is not None
-        cell = Cell(recipe.method, recipe.seed, result.summary, result.scores["chosen/test/accuracy"])
+        cell = Cell(recipe.method, recipe.seed, scenario, result.summary, result.scores["chosen/test/accuracy"])
     table.cells.append(cell)
 
 
-def _failed(recipe: Recipe, error: str) -> dict[str, Any]:
-    """The summary of a run that did not end."""
-    kept = ["method", "data", "partition", "model", "clients", "cohort", "rounds", "seed"]
-    kept += ["attack", "attackers", "drop", "stragglers"]
-    empty = dict.fromkeys(("seconds", "bytes_up", "bytes_down", "parameters", "hostile", *COUNTS, *MODELS))
-    known = {k: getattr(recipe, k) for k in kept} | {"aggregator": recipe.settings.get("aggregate")}
-    return {**known, **empty, "warnings": [], "error": error}
+def _failed(recipe: Recipe, plain: Recipe, clients: Clients, error: str) -> dict[str, Any]:
+    """The summary of a run that did not end, or did not begin."""
+    full = plain.complete(clients)
+    known = {k: getattr(full, k) for k in ("method", "data", "partition", "model", "clients", "cohort")}
+    known |= {k: getattr(recipe, k) for k in ("rounds", "report", "seed", "drop", "stragglers", *Scenario._fields)}
+    empty = ("reported_round", "seconds", "bytes_up", "bytes_down", "parameters", "hostile", *COUNTS, *MODELS)
+    return {**known, **dict.fromkeys(empty), "warnings": [], "error": error}
 
 
-def _finished(recipe: Recipe, clients: Clients, place: Path) -> Cell | None:
+def _finished(recipe: Recipe, scenario: Scenario, clients: Clients, place: Path) -> Cell | None:
     """A cell that an earlier call has completed with the same settings and data."""
     if not (place / "summary.json").exists() or not (place / "recipe.toml").exists():
         return None
@@ -177,4 +257,4 @@ def _finished(recipe: Recipe, clients: Clients, place: Path) -> Cell | None:
         return None
     rows = read_json(place / "clients.json")
     accuracy = np.array([np.nan if r["chosen_test_accuracy"] is None else r["chosen_test_accuracy"] for r in rows])
-    return Cell(recipe.method, recipe.seed, summary, accuracy)
+    return Cell(recipe.method, recipe.seed, scenario, summary, accuracy)

@@ -106,6 +106,14 @@ class Local(Protocol):
         """(A [c, d, d], b [c, d]) with ∇f_i(θ) = A_i θ − b_i, for tasks that are quadratic; refuses others."""
         ...
 
+    def validation(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """[c, d] → ([c] validation samples of each client, [c] mean loss on them; NaN where there are none)."""
+        ...
+
+    def take(self, places: Tensor) -> Local:
+        """The stack of the clients at these places, in rising order; one that comes again has the same batches."""
+        ...
+
 
 class Task(Protocol):
     """A model and a loss as functions of flat vectors, for a stack of a clients; tasks.ModelTask is one."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import room
+from . import aggregators, room
 from .aggregators import Aggregator
 from .core import Engine, Method
 from .data.clients import Clients
@@ -49,6 +49,8 @@ def prepare(
     attack: Attack | None = None,
     attackers: float = 0.0,
     failures: Failures | None = None,
+    report: str = "last",
+    oracle: bool = False,
     pretrained: bool = False,
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
@@ -61,6 +63,10 @@ def prepare(
     one_of("a run", "engine", engine, ENGINES)
     need(chunk is None or chunk >= 1, f"a chunk holds at least 1 client; got {chunk}.")
     need(workers is None or workers >= 1, f"a run needs at least 1 worker; got {workers}.")
+    need(
+        report != "best" or clients.counts("validation").sum() > 0,
+        "the best round is chosen on validation data, and no client has any; report the last, or see --parts.",
+    )
     loss = loss or natural_loss(clients)
     cohort = len(clients) if cohort is None else cohort
     attack = attack or Attack()
@@ -81,17 +87,18 @@ def prepare(
         if engine == "local"
         else SerialEngine(played, task, clients, start, seed, store)
     )
-    run = Run(played, made, problem, server, cohort, sampling, store, failures or Failures())
+    run = Run(played, made, problem, server, cohort, sampling, store, failures or Failures(), report)
     about = {
-        "method": type(method).__name__.lower(),
+        "method": type(getattr(method, "method", method)).__name__.lower(),  # of a wrapped one, what is inside
         "settings": to_table(method),
         "data": clients.about.get("source", "own"),
         "partition": _partition(clients),
         "model": type(model).__name__,
         "seed": seed,
-        "attack": spelled(attacks.NAMES, attack) if attack != Attack() else "none",
+        "attack": spelled(attacks.NAMES, attack, short=True) if attack != Attack() else "none",
         "attackers": attackers,
-        "aggregator": to_table(method).get("aggregate"),
+        "aggregator": _rule(method),
+        "oracle": oracle,
     }
     return Result(run, task, clients, about | (settings or {}))
 
@@ -110,8 +117,9 @@ def fit(
 
     Options: seed; loss ("cross-entropy", "squared", "hinge" or a callable); pretrained (start from `model`'s own
     weights, else its layers are drawn anew from the seed); cohort, sampling; attack (of sartor.attacks), attackers
-    (their share); failures (drop, stragglers); engine, chunk, workers; store (a folder for states larger than memory);
-    dtype, device.
+    (their share); failures (drop, stragglers); report ("best": scores and models of the round with the best mean
+    validation accuracy, in place of the "last"); oracle (also score the choice between personal and global made on test
+    data, as some papers do); engine, chunk, workers; store (a folder for states larger than memory); dtype, device.
     """
     result = prepare(method, model, clients, **options)
     for _ in play(result.run, rounds, evaluate_every=evaluate_every, diagnose=diagnose):
@@ -119,13 +127,20 @@ def fit(
     return result
 
 
+def _rule(method: Method) -> str | None:
+    """The method's aggregator in short; None where it takes no mean."""
+    rule = getattr(getattr(method, "method", method), "aggregate", None)
+    return None if rule is None else spelled(aggregators.NAMES, rule, short=True)
+
+
 def _with_aggregator(method: Method, receives_model: bool, cohort: int, clients: int) -> Method:
     """The method, whose clients report their losses where its aggregator needs them; refuses too few messages."""
-    rule = getattr(method, "aggregate", None)
+    averaging = getattr(method, "method", method)  # of a wrapped one, what is inside
+    rule = getattr(averaging, "aggregate", None)
     if rule is None:
         return method
     need(isinstance(rule, Aggregator), f"an aggregator is one of sartor.aggregators; got {rule!r}.")
-    rule.check(clients if method.keeps_last else max(1, min(cohort, clients)))
+    rule.check(clients if averaging.keeps_last else max(1, min(cohort, clients)))
     return Reporting(method, receives_model) if rule.needs_losses else method
 
 

@@ -25,7 +25,10 @@ from .wrappers import attacks, check_attackers
 
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 # What may change when a run goes on.
-FREE = ("rounds", "evaluate_every", "checkpoint_every", "engine", "chunk", "workers", "diagnostics", "patience")
+FREE = (
+    *("rounds", "evaluate_every", "checkpoint_every", "engine", "chunk", "workers"),
+    *("diagnostics", "oracle", "patience"),
+)
 
 
 class Recipe(BaseModel):
@@ -65,6 +68,8 @@ class Recipe(BaseModel):
     evaluate_every: int = Field(10, ge=1)
     checkpoint_every: int = Field(10, ge=1)
     diagnostics: bool = True
+    report: str = "last"  # or best: the scores and models of the round that was best on validation data
+    oracle: bool = False  # score the choice between personal and global on test data, too: to compare with papers
 
     def dataset(self) -> Dataset:
         """The data, before they are split."""
@@ -116,6 +121,8 @@ class Recipe(BaseModel):
             failures=self._failures(),
             dtype=TYPES[self.dtype],
             device=self.device,
+            report=self.report,
+            oracle=self.oracle,
             settings=about,
         )
 

@@ -15,8 +15,8 @@ from torch import nn
 from .core import State
 from .data.clients import PARTS, Clients
 from .errors import SartorError, need
-from .judge.metrics import choose, summarise, with_chosen
-from .rounds import Run
+from .judge.metrics import choose, judge, with_chosen
+from .rounds import Kept, Run
 from .storage import save_tensors, write_json, write_text
 from .tasks import ModelTask
 
@@ -35,10 +35,15 @@ class Result:
         """One entry per evaluated round."""
         return self.run.history
 
+    @property
+    def _kept(self) -> Kept | None:
+        """The round that is reported, where it is not the last."""
+        return self.run.best if self.run.report == "best" else None
+
     @cached_property
     def scores(self) -> dict[str, np.ndarray]:
-        """Per-client scores [m], for example scores["chosen/test/accuracy"]."""
-        return with_chosen(self.run.scores)
+        """Per-client scores [m] in the reported round, for example scores["chosen/test/accuracy"]."""
+        return with_chosen(self._kept.scores if self._kept else self.run.scores, self.settings.get("oracle", False))
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -59,12 +64,14 @@ class Result:
             "stragglers": run.failures.stragglers,
             **run.counts,
             "rounds": run.round,
+            "report": run.report,
+            "reported_round": self._kept.round if self._kept else run.round,
             "seed": s["seed"],
             "seconds": round(run.seconds, 3),
             "bytes_up": run.bytes_up,
             "bytes_down": run.bytes_down,
             "parameters": self.task.size,
-            **summarise(run.scores),
+            **judge(self.scores, self.data.counts("test"), ~run.hostile),
             "warnings": self.history[-1]["warnings"],
         }
 
@@ -72,7 +79,7 @@ class Result:
     def clients(self) -> list[dict[str, Any]]:
         """What clients.json holds: a row per client."""
         counts = {part: self.data.counts(part) for part in PARTS}
-        picked, hostile = choose(self.run.scores), self.run.hostile
+        picked, hostile = choose(self.scores), self.run.hostile
         rows = []
         for i, name in enumerate(self.data.names):
             row: dict[str, Any] = {"client": i, "name": name, **{part: int(counts[part][i]) for part in PARTS}}
@@ -103,10 +110,21 @@ class Result:
 
     # --- models -------------------------------------------------------------------------------------------------------
 
+    # Of the reported round, as the scores are.
+
     @cached_property
     def _personal(self) -> State:
         """All personal models, and the clients' statistics where the model has any."""
-        return self.run.ask("personal")
+        if self._kept is None:
+            return self.run.ask("personal")
+        return {k.removeprefix("client/"): v for k, v in self._kept.models.items() if k.startswith("client/")}
+
+    def _common(self, name: str) -> torch.Tensor | None:
+        """The global model or the collaboration."""
+        if self._kept is not None:
+            return self._kept.models.get(name)
+        method = self.run.method
+        return (method.shared if name == "global" else method.collaboration)(self.run.server)
 
     def personal(self, client: int) -> nn.Module:
         """The client's own model, ready to predict."""
@@ -118,14 +136,14 @@ class Result:
 
     def shared(self) -> nn.Module:
         """The global model, ready to predict. Batch normalisation has its first statistics: others are private."""
-        theta = self.run.method.shared(self.run.server)
+        theta = self._common("global")
         if theta is None:
             raise SartorError(f"{self.settings['method']} has no global model; use personal(client).")
         return self.task.module(theta)
 
     def chosen(self, client: int) -> nn.Module:
         """Whichever of the two did better on the client's validation data."""
-        return self.personal(client) if choose(self.run.scores)[client] else self.shared()
+        return self.personal(client) if choose(self.scores)[client] else self.shared()
 
     # --- files --------------------------------------------------------------------------------------------------------
 
@@ -134,7 +152,7 @@ class Result:
         folder = Path(folder)
         write_json(folder / "clients.json", self.clients)
         write_history(folder, self.history)
-        theta = self.run.method.shared(self.run.server)
+        theta = self._common("global")
         if theta is not None:
             save_tensors(folder / "models" / "global.safetensors", self._named(theta), {"names": []})
         if "personal" in self._personal:
@@ -144,7 +162,7 @@ class Result:
                 self._named(self._personal["personal"]) | own,
                 {"names": self.data.names},
             )
-        if (xi := self.run.method.collaboration(self.run.server)) is not None:
+        if (xi := self._common("collaboration")) is not None:
             write_json(folder / "collaboration.json", {"names": self.data.names, "weights": xi.double().tolist()})
         write_json(folder / "summary.json", self.summary)  # last: its presence says that the run is complete
         return folder

@@ -16,7 +16,7 @@ from torch import Tensor
 from .core import Engine, Method, Problem, Server, State
 from .errors import Diverged, SartorError, Silent, need, one_of
 from .failures import Answers, Failures, finite, joined, pick
-from .judge.metrics import Scores, summarise
+from .judge.metrics import Scores, summarise, validated
 from .rows import Rows
 from .seeds import stream
 from .storage import load_tensors, save_tensors
@@ -39,8 +39,21 @@ def draw_cohort(problem: Problem, size: int, sampling: str, round: int) -> Tenso
 
 
 @dataclass
+class Kept:
+    """A round worth keeping: every client's scores and models as they were after it."""
+
+    round: int
+    value: float  # the mean validation accuracy of the chosen models
+    scores: dict[str, np.ndarray]
+    models: State  # as Run.models gives them
+
+
+@dataclass
 class Run:
-    """A federation at work: the server's state and what has happened so far."""
+    """A federation at work: the server's state and what has happened so far.
+
+    With report="best" the round with the best mean validation accuracy is kept, scores and models.
+    """
 
     method: Method
     engine: Engine
@@ -50,6 +63,7 @@ class Run:
     sampling: str = "uniform"
     store: Path | None = None  # where per-client tables are kept; none: in memory
     failures: Failures = Failures()
+    report: str = "last"  # the round whose scores and models are reported: the last, or the best on validation data
     round: int = 0
     seconds: float = 0.0
     bytes_up: int = 0
@@ -58,12 +72,18 @@ class Run:
     silent: int = 0  # rounds in a row in which nobody answered, up to now
     late: Answers | None = None  # who answered late in the last round, and what
     history: list[Line] = field(default_factory=list)
-    scores: dict[str, np.ndarray] = field(default_factory=dict)
+    scores: dict[str, np.ndarray] = field(default_factory=dict)  # of the last evaluated round
+    best: Kept | None = None
 
     def __post_init__(self) -> None:
         m = self.problem.clients
         need(1 <= self.cohort <= m, f"the cohort needs 1 to {m} clients (all there are); got {self.cohort}.")
         one_of("a run", "sampling", self.sampling, ["uniform", "size"])
+        one_of("a run", "report", self.report, ["last", "best"])
+        need(
+            self.report == "last" or self.store is None,
+            "the best round's models are kept in memory, which --store disk is to spare; report the last round.",
+        )
         self.server = {k: v.at(self.store, f"server-{k}") if isinstance(v, Rows) else v for k, v in self.server.items()}
 
     def step(self) -> None:
@@ -131,7 +151,22 @@ class Run:
             "warnings": warnings,
         }
         self.history.append(line)
+        if self.report == "best":
+            self._keep()
         return line
+
+    def _keep(self) -> None:
+        """Keep this round where it is better than the best so far; of equals the first."""
+        value = validated(self.scores)
+        if value is not None and (self.best is None or value > self.best.value):
+            self.best = Kept(self.round, value, self.scores, self.models())
+
+    def models(self) -> State:
+        """All models as they are now: "client/personal" [m, d] with the clients' statistics beside it, "global" [d] and
+        FedAMP's "collaboration" [m, m], where there are such."""
+        own = {f"client/{k}": v for k, v in self.ask("personal").items()}
+        common = {"global": self.method.shared(self.server), "collaboration": self.method.collaboration(self.server)}
+        return own | {k: v.clone() for k, v in common.items() if v is not None}
 
     @property
     def hostile(self) -> np.ndarray:
@@ -170,6 +205,10 @@ class Run:
             "silent": self.silent,
             "history": self.history,
         }
+        if self.best is not None:
+            about["best"] = {"round": self.best.round, "value": self.best.value, "scores": list(self.best.scores)}
+            tensors |= {f"best/model/{k}": v for k, v in self.best.models.items()}
+            tensors |= {f"best/score/{k}": torch.from_numpy(v) for k, v in self.best.scores.items()}
         save_tensors(path, tensors, about)
         self.engine.settle()
         self._settle()
@@ -193,6 +232,10 @@ class Run:
         self.counts, self.silent = about["counts"], about["silent"]
         waiting = {k.removeprefix("late/"): v for k, v in tensors.items() if k.startswith("late/")}
         self.late = (tensors["late ids"], waiting) if "late ids" in tensors else None
+        if (best := about.get("best")) is not None:
+            models = {k.removeprefix("best/model/"): v for k, v in tensors.items() if k.startswith("best/model/")}
+            scores = {k: tensors[f"best/score/{k}"].cpu().numpy() for k in best["scores"]}
+            self.best = Kept(best["round"], best["value"], scores, models)
 
 
 def play(

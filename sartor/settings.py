@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from . import aggregators, methods, solvers
 from .core import Method
 from .data import spelling
+from .dynamic import DynamicLam
 from .errors import SartorError, need, unknown
 from .wrappers import attacks
 
@@ -21,6 +22,8 @@ _OF_EVERY_SOLVER = ("lr", "batch", "momentum", "weight_decay")  # what a method'
 
 def to_table(method: Method) -> dict[str, Any]:
     """Every setting of a method: numbers, words, and a table for each solver. None is left out (TOML has none)."""
+    if isinstance(method, DynamicLam):
+        return to_table(method.method) | {"lam": list(method.lams)}
     return {
         f.name: plain
         for f in fields(method)  # type: ignore[arg-type]
@@ -41,8 +44,12 @@ def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any
     """The named method. `settings` are its fields, dotted for a solver's: "finetune.epochs".
 
     `solver` is the run's own: it replaces fields of the method's default one, or all of it where it names another kind.
+    Where `lam` is a list ("0.1,1,2" on the command line), every client chooses from it on its validation data.
     """
     made = methods.entry(name)
+    if (lams := _listed(settings.get("lam"))) is not None:
+        each = tuple(convert(f"{name}'s lam", v, float) for v in lams)
+        return DynamicLam(method_from(name, {**settings, "lam": next(iter(each), 1.0)}, solver), each)
     known = [f.name for f in fields(made.make)]  # type: ignore[arg-type]
     hints = get_type_hints(made.make)
     given, inner = _split(settings)
@@ -74,6 +81,18 @@ def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any
             continue
         values[key] = _solver(default or solvers.SGD(), wanted)
     return made.make(**values)
+
+
+def has_lam(name: str) -> bool:
+    """Whether the named method has a λ, and so can choose it from a list."""
+    return "lam" in {f.name for f in fields(methods.entry(name).make)}  # type: ignore[arg-type]
+
+
+def _listed(value: Any) -> list[Any] | None:
+    """The items of a list, or of a word with commas; None for a single value."""
+    if isinstance(value, str) and "," in value:
+        return value.split(",")
+    return value if isinstance(value, list) else None
 
 
 def _split(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -127,11 +146,12 @@ def _made(kind: str, names: Mapping[str, type[T]], text: str, *also: str) -> T:
     return made(**{k: convert(f"{name}'s {k}", v, hints[k]) for k, v in values.items()})
 
 
-def spelled(names: Mapping[str, type[T]], thing: T) -> str:
-    """The text that gives `thing` back; settings that are none are left out."""
+def spelled(names: Mapping[str, type[T]], thing: T, short: bool = False) -> str:
+    """The text that gives `thing` back; settings that are none are left out, in the short form defaults too."""
     name = next((k for k, v in names.items() if type(thing) is v), type(thing).__name__)
-    values = {f.name: getattr(thing, f.name) for f in fields(thing)} if is_dataclass(thing) else {}
-    inside = ", ".join(f"{k}={spelling.write(v)}" for k, v in values.items() if v is not None)
+    values = {f.name: (getattr(thing, f.name), f.default) for f in fields(thing)} if is_dataclass(thing) else {}
+    said = {k: v for k, (v, default) in values.items() if v is not None and not (short and v == default)}
+    inside = ", ".join(f"{k}={spelling.write(v)}" for k, v in said.items())
     return f"{name}({inside})" if inside else name
 
 

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -130,6 +131,11 @@ def history(folder: Path) -> list[dict[str, Any]]:
     """history.jsonl without the times."""
     lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
+
+
+def timeless(text: str) -> str:
+    """What was printed, without the time that is left."""
+    return re.sub(r"; about [\d.]+ \w+ left", "", text)
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -233,7 +233,7 @@ def test_a_run_under_attack_is_kept_resumed_and_the_same_on_any_engine(tmp_path:
     ):
         assert line in recipe
     found = summary(tmp_path / "a")
-    assert found["attack"] == "gaussian(like=flame)" and found["hostile"] == 3 and found["late"] > 0
+    assert found["attack"] == "gaussian" and found["hostile"] == 3 and found["late"] > 0
     assert found["aggregator"] == "trimmed-mean(share=0.25)"
     assert "has attackers = 0.3; got 0.4" in refused("run", "--resume", tmp_path / "a", "--attackers", "0.4")
     assert "(hostile)" in (tmp_path / "a" / "report.html").read_text()
@@ -241,7 +241,7 @@ def test_a_run_under_attack_is_kept_resumed_and_the_same_on_any_engine(tmp_path:
 
 def test_an_attack_without_a_share_takes_a_fifth_and_the_terminal_says_so() -> None:
     text = good("run", *QUICK, "--attack", "same-value").out
-    assert "2 clients hostile (same-value(like=flame)), scores are of 8 benign ones" in " ".join(text.split())
+    assert "2 clients hostile (same-value), scores are of 8 benign ones" in " ".join(text.split())
     assert text.count("(hostile)") == 2
 
 

@@ -20,6 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "attention": set(),
     "rows": {"core", "errors"},
     "methods": {"attention", "rows", "core", "errors", "couplings", "solvers", "aggregators", "diagnostics"},
+    "dynamic": {"core", "errors"},
     "data": {"core", "errors", "seeds"},
     "layers": {"errors"},
     "dense": {"core"},
@@ -28,12 +29,12 @@ ALLOWED: dict[str, set[str]] = {
     "engines": {"core", "errors", "seeds", "data", "linear", "rows", "threads"},
     "linear": set(),
     "storage": {"core", "errors"},
-    "judge": {"core", "errors"},
+    "judge": {"core", "errors", "seeds"},
     "failures": {"core", "errors", "seeds"},
     "wrappers": {"core", "data", "errors", "seeds"},
     "rounds": {"core", "errors", "failures", "seeds", "judge", "rows", "storage", "threads"},
     "result": {"core", "errors", "data", "judge", "rounds", "storage", "tasks"},
-    "settings": {"core", "data", "errors", "methods", "solvers", "aggregators", "wrappers"},
+    "settings": {"core", "data", "dynamic", "errors", "methods", "solvers", "aggregators", "wrappers"},
     "room": {"core", "data", "errors", "rows"},
     "estimate": {"data", "recipe", "room", "rounds"},
     "fit": {
@@ -52,10 +53,12 @@ ALLOWED: dict[str, set[str]] = {
         "wrappers",
     },
     "recipe": {"data", "errors", "failures", "fit", "models", "result", "settings", "storage", "tasks", "wrappers"},
-    "compare": {"data", "errors", "fit", "judge", "recipe", "result", "rounds", "storage"},
+    "grid": {"errors"},
+    "compare": {"data", "errors", "fit", "grid", "judge", "recipe", "result", "rounds", "settings", "storage"},
+    "verdict": {"compare", "judge"},
     "catalogue": {"aggregators", "data", "errors", "methods", "models", "solvers", "tasks", "wrappers"},
     "doctor": {"data", "errors", "__init__"},
-    "report": {"compare", "data", "errors", "judge", "recipe", "result", "rounds", "storage"},
+    "report": {"compare", "data", "grid", "errors", "judge", "recipe", "result", "rounds", "storage"},
 }
 ABOVE_ALL = {"cli", "__init__"}
 

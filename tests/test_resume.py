@@ -241,7 +241,7 @@ def test_a_stopped_comparison_goes_on(tmp_path: Path) -> None:
     for m in ("local", "flame", "ditto"):
         same_run(tmp_path / "A" / f"{m}-0", tmp_path / "B" / f"{m}-0")
     tables = [
-        [line[:70] for line in text.splitlines() if line.startswith(("local ", "flame ", "ditto "))]
+        [line[:70] for line in text.splitlines() if line.startswith(("local  ", "flame  ", "ditto  "))]
         for text in (whole, again)
     ]
     assert len(tables[0]) == 3 and tables[0] == tables[1]  # the first 70 characters end before the seconds

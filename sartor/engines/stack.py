@@ -30,6 +30,7 @@ class Stack:
         self.share = share[:, None]
         self.visits = visits
         self.taken = np.zeros(len(ids), dtype=np.int64)  # steps of each client in this round
+        self._counter = self.taken, np.arange(len(ids))
         self._orders: dict[tuple[int, int], tuple[int, tuple[Tensor, Tensor, Tensor]]] = {}
 
     # --- training ---------------------------------------------------------------------------------------------------
@@ -97,11 +98,11 @@ class Stack:
         return self.task.loss(theta, batch)
 
     def grad(self, theta: Tensor, batch: Batch) -> Tensor:
-        self.taken[: len(theta)] += 1
+        self._count(len(theta))
         return self.task.grad(theta, batch)
 
     def descend_(self, theta: Tensor, batch: Batch, lr: float, pull: Pull) -> None:
-        self.taken[: len(theta)] += 1
+        self._count(len(theta))
         self.task.descend_(theta, batch, lr, pull)
 
     def descend_all_(self, theta: Tensor, plan: Plan, lam: float | Tensor, anchor: Tensor | None) -> bool:
@@ -110,7 +111,7 @@ class Stack:
             return False
         takes = self._takes(plan.size, plan.epochs, plan.steps)
         rows, y, weight = (v[plan.start :] for v in self._order(plan.stream, plan.size, plan.start + takes))
-        self.taken += takes * plan.repeats
+        self._count(len(theta), takes * plan.repeats)
         linear.descend_(*kind, theta, self.data.x, rows, y, weight, takes, plan.repeats, plan.lr, lam, anchor)
         return True
 
@@ -145,6 +146,21 @@ class Stack:
     def quadratic(self) -> tuple[Tensor, Tensor]:
         _, batch = next(self._sweep("train", int(self.counts.max())))
         return self.task.quadratic(batch)
+
+    def validation(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        count = torch.as_tensor(self.data.counts("validation")[self.ids], device=theta.device)
+        return count, self.score(theta, "validation")[0]
+
+    def take(self, places: Tensor) -> Stack:
+        at = places.to(self.visits.device)
+        made = Stack(self.task, self.data, self.ids[places.numpy()], self.visits[at], self.round, self.seed)
+        made._counter = self._counter[0], self._counter[1][places.numpy()]
+        return made
+
+    def _count(self, a: int, steps: int | np.ndarray = 1) -> None:
+        """The first `a` clients have taken so many steps; a stack taken from another counts there."""
+        taken, places = self._counter
+        np.add.at(taken, places[:a], steps)
 
     # --- scores -----------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,23 @@
 """Judging: pure functions on scores, one number per client. Nothing here knows methods, engines or files."""
 
-from .metrics import choose, gains, summarise, worst
+from .fairness import entropy, gini, highest, jain, lowest
+from .metrics import choose, gains, judge, summarise, validated, with_chosen
+from .significance import Paired, holm, interval, signed_rank
 
-__all__ = ["choose", "gains", "summarise", "worst"]
+__all__ = [
+    "Paired",
+    "choose",
+    "entropy",
+    "gains",
+    "gini",
+    "highest",
+    "holm",
+    "interval",
+    "jain",
+    "judge",
+    "lowest",
+    "signed_rank",
+    "summarise",
+    "validated",
+    "with_chosen",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
@@ -11,10 +12,13 @@ import tomli_w
 
 from ..compare import Comparison
 from ..data import describe
+from ..grid import Scenario, attacked
 from ..recipe import Recipe
 from ..result import Result
 from ..storage import write_text
-from .terminal import against, cell, explain, megabytes, number, one_line
+from . import robustness
+from .foot import judged
+from .terminal import against, cell, explain, megabytes, number, one_line, row_name
 
 COLOURS = {"global": "#0072b2", "personal": "#d55e00", "chosen": "#009e73"}  # Okabe and Ito: told apart by everybody
 WIDTH = 520  # of a drawing: still readable when a phone shrinks it
@@ -29,7 +33,8 @@ max-width:60rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere}
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}.soft{color:var(--soft)}summary{cursor:pointer}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem}
 th,td{padding:.2rem .7rem;text-align:right;border-bottom:1px solid var(--faint);white-space:nowrap}
-th:first-child,td:first-child{text-align:left;padding-left:0;position:sticky;left:0;background:var(--paper)}
+th:first-child,td:first-child{text-align:left;padding-left:0;position:sticky;left:0;background:var(--paper);
+white-space:normal;min-width:6rem;max-width:38vw}
 svg{max-width:100%;height:auto}svg text{fill:var(--ink);font-size:13px}svg .grid{stroke:var(--faint)}
 svg .mid{text-anchor:middle}svg .end{text-anchor:end}
 pre{overflow-x:auto;border:1px solid var(--faint);padding:.7rem;font-size:.85rem}
@@ -58,7 +63,8 @@ def of_run(result: Result, recipe: Recipe) -> str:
         [r["name"], *(r[p] for p in parts), *(number(r.get(f"{m}_test_accuracy")) for m in models), _takes(r)]
         for r in result.clients
     ]
-    body += _table(["client", *parts, *models, "takes"], rows) + "<h2>Diagnostics</h2>" + _diagnostics(result.history)
+    body += _table(["client", *parts, *models, "takes"], rows) + _fairness([(m, result.summary[m]) for m in models])
+    body += "<h2>Diagnostics</h2>" + _diagnostics(result.history)
     return _page(f"{recipe.method} on {recipe.data}", body + _settings(recipe.toml()))
 
 
@@ -66,39 +72,84 @@ def _takes(row: dict[str, Any]) -> str:
     return "(hostile)" if row["hostile"] else str(row["chosen"])
 
 
-def of_comparison(table: Comparison) -> str:
-    """The page of a comparison."""
+def of_comparison(table: Comparison, found: dict[str, Any]) -> str:
+    """The page of a comparison and its verdict."""
     rows, seeds = table.rows(), list(dict.fromkeys(c.seed for c in table.cells))
     recipe = next(iter(table.recipes.values()))
-    best = max((r["chosen"]["accuracy_mean"] for r in rows if r["chosen"]), default=None)
-    cells = []
-    for r in rows:
-        star = "*" if r["chosen"] and r["chosen"]["accuracy_mean"] == best else ""
-        seconds = "-" if r["seconds"] is None else f"{r['seconds']:.1f}"
-        cells.append(
-            [
-                r["method"] + star,
-                *(cell(r[m]) if r["seeds"] else "failed" for m in COLOURS),
-                against(r),
-                megabytes(r["bytes_up"]),
-                megabytes(r["bytes_down"]),
-                seconds,
-            ]
-        )
-    body = f"<h1>{len(rows)} methods on {escape(recipe.data)}, {escape(recipe.partition)}</h1>"
-    body += "<p>Test accuracy (R² for regression) over clients: mean ± standard deviation, worst 10%.</p>"
-    body += _table(["method", *COLOURS, "vs local", "MB up", "MB down", "seconds"], cells)
+    body = f"<h1>{len(table.recipes)} methods on {escape(recipe.data)}, {escape(recipe.partition)}</h1>"
+    if lines := robustness.panels(rows):
+        body += "<h2>Accuracy of benign clients against the share of attackers</h2>" + robustness.svg(lines, FLOOR)
+        body += "<p class=soft>Mean test accuracy of the clients' chosen models.</p>"
+    body += "<h2>All methods</h2><p>Test accuracy (R² for regression) over benign clients: mean ± standard deviation, "
+    body += "worst 10%.</p>" + _methods(rows)
     body += "".join(f"<p class=soft>{escape(line)}</p>" for line in explain(rows, len(seeds)).splitlines())
     points = [(r["method"], {m: r[m]["accuracy_mean"] for m in COLOURS if r[m]}) for r in rows if r["chosen"]]
-    body += "<h2>Mean of the global, personal and chosen models</h2>" + _dots(points) if points else ""
+    if points and len(table.scenarios) == 1:
+        body += "<h2>Mean of the global, personal and chosen models</h2>" + _dots(points)
+    body += _fairness([(row_name(r), r["chosen"]) for r in rows]) + _significance(found)
     return _page(f"Comparison on {recipe.data}", body + _settings(_common(table, seeds)))
+
+
+def _methods(rows: Sequence[dict[str, Any]]) -> str:
+    """All numbers of each method; the best is marked, in a grid the best under each attack."""
+    rows = [r for r in rows if not r["refused"]]  # the reasons stand below
+    best: dict[tuple[str, float], float] = {}
+    for r in rows:
+        if r["chosen"]:
+            where = r["scenario"].attacked
+            best[where] = max(r["chosen"]["accuracy_mean"], best.get(where, -math.inf))
+    models = [*COLOURS, *(["oracle"] if any(r["oracle"] for r in rows) else [])]
+    cells = []
+    for r in rows:
+        star = "*" if r["chosen"] and r["chosen"]["accuracy_mean"] == best[r["scenario"].attacked] else ""
+        seconds = "-" if r["seconds"] is None else f"{r['seconds']:.1f}"
+        cost = [against(r), megabytes(r["bytes_up"]), megabytes(r["bytes_down"]), seconds]
+        cells.append([row_name(r) + star, *(cell(r[m]) if r["seeds"] else "failed" for m in models), *cost])
+    heads = [m if m != "oracle" else "oracle (on test data)" for m in models]
+    return _table(["method", *heads, "vs local", "MB up", "MB down", "seconds"], cells)
+
+
+def _fairness(rows: Sequence[tuple[str, dict[str, Any] | None]]) -> str:
+    """How evenly accuracy is spread over clients, a row for each name."""
+    names = ("pooled", "std", "var", "min", "worst10", "best10", "jain", "gini", "entropy")
+    cells = [[name, *(number(found[f"accuracy_{k}"]) for k in names)] for name, found in rows if found]
+    if not cells:
+        return ""
+    heads = ["pooled mean", "std", "variance", "worst", "worst 10%", "best 10%", "Jain", "Gini", "entropy"]
+    said = "Over benign clients. Pooled: over all test samples. All clients alike: Jain 1, Gini 0, entropy log n."
+    return f"<h2>How evenly accuracy is spread</h2>{_table(['', *heads], cells)}<p class=soft>{said}</p>"
+
+
+def _significance(found: dict[str, Any], most: int = 60) -> str:
+    """The foot, and a table of the tests."""
+    if not found["pairs"]:
+        return ""
+    body = "<h2>Is it more than chance?</h2>"
+    body += "".join(f"<p class=soft>{escape(line)}</p>" for line in judged(found).splitlines())
+    heads = ["methods", "under", "pairs", "zeros", "mean difference", "effect r", "p", "p (Holm)"]
+    cells = [
+        [
+            f"{p['a']} − {p['b']}",
+            attacked(Scenario(p["attack"], p["attackers"])),
+            p["n"],
+            p["zeros"],
+            f"{p['mean']:+.4f}",
+            f"{p['effect']:+.2f}",
+            f"{p['p']:.2g}",
+            f"{p['p_holm']:.2g}",
+        ]
+        for p in found["pairs"][:most]
+    ]
+    more = f"<p class=soft>The first {most} of {len(found['pairs'])} tests; all are in significance.json.</p>"
+    return body + _table(heads, cells) + (more if len(found["pairs"]) > most else "")
 
 
 def _common(table: Comparison, seeds: Sequence[int]) -> str:
     """The settings that all cells share, and those of each method."""
     first = next(iter(table.recipes.values()))
-    recipe = first.model_dump(exclude={"method", "seed", "settings", "solver"}, exclude_none=True)
-    own = {name: each.resolved().settings for name, each in table.recipes.items()}
+    recipe = first.model_dump(exclude={"method", "seed", "settings", "solver", *Scenario._fields}, exclude_none=True)
+    recipe |= {k: list(dict.fromkeys(getattr(s, k) for s in table.scenarios)) for k in Scenario._fields}
+    own = {method: each.resolved().settings for method, each in table.recipes.items()}
     return tomli_w.dumps({"methods": list(own), "seeds": list(seeds), **recipe, **own})
 
 

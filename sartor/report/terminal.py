@@ -7,10 +7,23 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
+
+from ..compare import Cell
+from ..grid import Scenario
 
 MODELS = ("global", "personal", "chosen")
+ORACLE = "oracle (chosen on TEST data, only to compare with papers)"
+
+
+class _Left(TimeRemainingColumn):
+    """How long it still takes: as the task says where it knows (methods differ in speed), else as it goes."""
+
+    def render(self, task: Task) -> Text:
+        known = task.fields["left"]
+        return Text(known or f"{super().render(task)} left", style="progress.remaining")
 
 
 def progress(console: Console) -> Progress:
@@ -19,8 +32,8 @@ def progress(console: Console) -> Progress:
         TextColumn("{task.description:<21}", markup=False),
         BarColumn(None),
         MofNCompleteColumn(),
-        TimeRemainingColumn(compact=True),
-        TextColumn("left  {task.fields[note]:<12}"),
+        _Left(compact=True),
+        TextColumn("{task.fields[note]:<12}"),
         console=console,
         transient=True,
         disable=not console.is_terminal,
@@ -34,12 +47,26 @@ def note(history: Sequence[dict[str, Any]]) -> str:
     return f"chosen {last['accuracy_mean']:.3f}" if last else ""
 
 
-def done(summary: dict[str, Any]) -> str:
+def cell_name(method: str, scenario: Scenario, seed: int) -> str:
+    """A cell of a comparison: "flame, sign-flip 20%, median, seed 0"."""
+    return ", ".join([method, *scenario.words(), f"seed {seed}"])
+
+
+def done(found: Cell) -> str:
     """A finished cell of a comparison, for logs."""
-    name = f"{summary['method']}, seed {summary['seed']}"
+    name, summary = cell_name(found.method, found.scenario, found.seed), found.summary
     if "error" in summary:
-        return f"{name}: failed, {summary['error']}"
+        return f"{name}: {'refused' if 'refused' in summary else 'failed'}, {summary['error']}"
     return f"{name}: {note([summary]) or 'no test data'}, {summary['seconds']:.1f} s"
+
+
+def left(seconds: float | None) -> str:
+    """How long it will still take: "about 3 min left"; nothing where it is soon over or not known."""
+    if seconds is None or seconds < 10:
+        return ""
+    amount = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    amount = amount if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f"about {amount} left"
 
 
 def number(value: float | None) -> str:
@@ -72,9 +99,45 @@ def comparison(rows: Sequence[dict[str, Any]], console: Console) -> Table:
 
     A row per method where the console is wide enough for it, else a row per model.
     """
+    if len({r["scenario"] for r in rows}) > 1:
+        return grid(rows)
     table = _comparison(rows, wide=True)
     needed = console.measure(table, options=console.options.update(width=1000)).maximum
     return table if needed <= console.width else _comparison(rows, wide=False)
+
+
+def grid(rows: Sequence[dict[str, Any]]) -> Table:
+    """Mean accuracy of benign clients: a row for each model of each method with its aggregator under each attack, a
+    column for each share of attackers."""
+    shares = sorted({r["attackers"] for r in rows})
+    attacks = list(dict.fromkeys(r["attack"] for r in rows if r["attack"] != "none")) or ["none"]
+    table = _table("mean test accuracy over benign clients (R² for regression), by share of attackers")
+    for name in ("attack", "method", "model"):
+        table.add_column(name, overflow="fold", no_wrap=name == "model")
+    for share in shares:
+        table.add_column(f"{100 * share:.3g}%", justify="right", no_wrap=True)
+    for attack in attacks:
+        for entrant in dict.fromkeys(r["entrant"] for r in rows):
+            mine = {r["attackers"]: r for r in rows if r["entrant"] == entrant and r["attack"] in (attack, "none")}
+            for i, line in enumerate(_by_share(mine, shares)):
+                table.add_row(attack if not i else "", entrant if not i else "", *line)
+    return table
+
+
+def _by_share(mine: dict[float, dict[str, Any]], shares: Sequence[float]) -> list[list[str]]:
+    """A line for each model that differs from the chosen one, and one for that."""
+    models = [m for m in MODELS if any(r[m] for r in mine.values())]
+    models = ["chosen"] if len(models) == 2 else models  # the method has one model, and that is chosen
+    return [[model, *(_score(mine.get(share), model) for share in shares)] for model in models or ["chosen"]]
+
+
+def _score(row: dict[str, Any] | None, model: str) -> str:
+    """A number, or why there is none."""
+    if row is None:
+        return ""
+    if row[model]:
+        return number(row[model]["accuracy_mean"])
+    return "no test data" if row["seeds"] else "refused" if row["refused"] else "failed"
 
 
 def _comparison(rows: Sequence[dict[str, Any]], wide: bool) -> Table:
@@ -117,19 +180,43 @@ def _row_per_model(r: dict[str, Any], cost: list[str], star: str) -> list[list[s
 def explain(rows: Sequence[dict[str, Any]], seeds: int) -> str:
     """What the columns mean, and what went wrong."""
     of = max((r["of"] or 0 for r in rows), default=0)
-    lines = [
-        f"Mean over {seeds} seed{'s' if seeds > 1 else ''}; std: over clients; worst: the worst 10% of clients; "
-        "chosen: per client the better of its two models on validation data; *: the best."
+    grid = len({r["scenario"] for r in rows}) > 1
+    parts = [
+        f"Mean over {seeds} seed{'s' if seeds > 1 else ''}",
+        *([] if grid else ["std: over clients", "worst: the worst 10% of clients"]),
+        "chosen: per client the better of its two models on validation data",
+        *([] if grid else ["*: the best"]),
     ]
-    if of:
+    lines = ["; ".join(parts) + "."]
+    if of and not grid:
         lines.append(
             f"vs local: of {of} clients over all seeds, how many are better (+) and worse (−) off with their "
             "chosen model than alone."
         )
+    if len({r["attackers"] for r in rows}) > 1:
+        lines.append(
+            "Scores are of benign clients: with more attackers they are fewer, so columns are of other clients."
+        )
+    if any(r["oracle"] for r in rows):
+        best = ", ".join(f"{row_name(r)} {r['oracle']['accuracy_mean']:.3f}" for r in rows if r["oracle"])
+        lines.append(f"{ORACLE}: {best}.")
+    refused: dict[str, list[str]] = {}
     for r in rows:
-        lines += [f"{r['method']} failed, {e}" for e in r["errors"]]
-        lines += [f"warning, {r['method']}: {w}" for w in r["warnings"]]
+        if r["refused"]:
+            refused.setdefault(r["refused"].split(";")[0].rstrip("."), []).append(r["entrant"])
+    lines += [f"refused, {', '.join(dict.fromkeys(who))}: {why}." for why, who in refused.items()]
+    lines += [f"{row_name(r)} failed, {e}" for r in rows for e in r["errors"]]
+    said: dict[str, list[str]] = {}
+    for r in rows:
+        for w in r["warnings"]:
+            said.setdefault(w, []).append(row_name(r))
+    lines += [f"warning, {', '.join(who)}: {w}" for w, who in said.items()]
     return "\n".join(lines)
+
+
+def row_name(row: dict[str, Any]) -> str:
+    """A row of a comparison in words: "fedavg, sign-flip 20%, median"."""
+    return ", ".join([row["method"], *row["scenario"].words()])
 
 
 def per_client(clients: Sequence[dict[str, Any]], most: int = 20) -> Table:
@@ -159,7 +246,11 @@ def one_line(summary: dict[str, Any]) -> str:
         for m in MODELS
         if summary[m]
     )
+    if oracle := summary.get("oracle"):
+        models += f", {ORACLE} {oracle['accuracy_mean']:.3f}"
     rounds = f"{summary['rounds']} round{'s' if summary['rounds'] > 1 else ''}"
+    if summary["report"] == "best":
+        rounds += f" (reported: round {summary['reported_round']}, the best on validation data)"
     return (
         f"{summary['method']} after {rounds}: {models or 'no test data'}; {megabytes(summary['bytes_up'])} MB up, "
         f"{megabytes(summary['bytes_down'])} MB down, {summary['seconds']:.1f} s{speed(summary)}{trouble(summary)}"

@@ -114,3 +114,10 @@ class Tampered:
     def quadratic(self) -> tuple[Tensor, Tensor]:
         A, b = self._local.quadratic()
         return self._tamper(A.clone()), self._tamper(b.clone())
+
+    def validation(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        return self._local.validation(theta)
+
+    def take(self, places: Tensor) -> Local:
+        hostile = torch.nonzero(torch.isin(places, self._rows))[:, 0]
+        return Tampered(self._local.take(places), hostile, self._factor)
