@@ -21,12 +21,13 @@ class Stack:
 
     def __init__(self, task: Task, data: Clients, ids: np.ndarray, visits: Tensor, round: int, seed: int) -> None:
         self.task, self.data, self.ids, self.round, self.seed = task, data, ids, round, seed
-        self.clients = len(data)
+        self.clients, self.kind = len(data), task.kind
         train = data.counts("train")
         self.counts = train[ids]
         share = torch.as_tensor(self.counts / train.sum(), dtype=data.x.dtype, device=data.x.device)
         self.share = share[:, None]
         self.visits = visits
+        self.samples = torch.as_tensor(self.counts, device=data.x.device)
         self._orders: dict[tuple[int, int], tuple[int, tuple[Tensor, Tensor]]] = {}
 
     # --- training ---------------------------------------------------------------------------------------------------
@@ -117,6 +118,27 @@ class Stack:
     def quadratic(self) -> tuple[Tensor, Tensor]:
         _, batch = next(self._sweep("train", int(self.counts.max())))
         return self.task.quadratic(batch)
+
+    def validation_loss(self, theta: Tensor) -> Tensor:
+        return self.score(theta, "validation")[0].to(theta.dtype)
+
+    def outputs(self, theta: Tensor, batch: Batch) -> Tensor:
+        return self.task.outputs(theta, batch)
+
+    def pullback(self, theta: Tensor, batch: Batch, slope: Tensor) -> Tensor:
+        return self.task.pullback(theta, batch, slope)
+
+    def design(self) -> tuple[Tensor, Tensor, Tensor]:
+        _, batch = next(self._sweep("train", int(self.counts.max())))
+        return self.task.design(batch.x), batch.y, batch.weight > 0
+
+    def order(self, epochs: int = 1, stream: int = 0) -> Iterator[tuple[int, Tensor]]:
+        index, _ = self._order(stream, 1, epochs)
+        first = torch.as_tensor(self.data.bounds[self.ids, 0], device=index.device)
+        takes = self.counts * epochs
+        active = (takes[None, :] > np.arange(int(takes.max()))[:, None]).sum(1)
+        for t, a in enumerate(active.tolist()):
+            yield a, index[:a, t, 0] - first[:a]
 
     # --- scores -----------------------------------------------------------------------------------------------------
 
