@@ -67,7 +67,7 @@ WIDTHS = {  # numbers down and up, of methods that do not send one model each wa
     "ditto-scaffold": (2 * D, 2 * D),
     "term": (D, D + 1),
     "qffl": (D, D + 1),
-    "ifca": (2 * D, D + 2),
+    "ifca": (5 * D, D + 5),
 }
 
 

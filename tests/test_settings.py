@@ -61,6 +61,17 @@ def test_another_kind_is_for_the_first_solver_only() -> None:
     assert method_from("ditto", {"global_solver.kind": "exact"}).global_solver == Exact()  # type: ignore[attr-defined]
 
 
+def test_a_method_inside_a_method_has_a_table_of_its_own() -> None:
+    given = {"global_method": "fedprox", "global_method.mu": "0.3", "global_method.solver.lr": "0.7"}
+    method = method_from("ditto", given, {"batch": 5})
+    inner = method.global_method  # type: ignore[attr-defined]
+    assert (inner.mu, inner.solver.lr, inner.solver.batch) == (0.3, 0.7, 5)
+    table = to_table(method)
+    assert table["global_method"]["method"] == "fedavg"
+    assert method_from("ditto", tomllib.loads(tomli_w.dumps(table))) == method
+    assert method_from("mapper", {"lambdas": "0.1,0.9"}).lambdas == (0.1, 0.9)  # type: ignore[attr-defined]
+
+
 def test_words_become_values() -> None:
     assert convert("x", "0.5", float) == 0.5
     assert convert("x", "3", int) == 3

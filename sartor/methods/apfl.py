@@ -43,7 +43,7 @@ class APFL(Method):
     """Each client mixes a local model with the global one, and learns by how much."""
 
     alpha: float = 0.5  # at the start
-    alpha_lr: float = 0.01
+    alpha_lr: float = 0.1
     weighting: str = "uniform"
     solver: Solver = SGD()
     aggregate: Aggregator = mean

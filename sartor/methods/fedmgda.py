@@ -31,7 +31,7 @@ class FedMGDA(Method):
     """One global model along a direction that serves all clients of the cohort at once."""
 
     epsilon: float = 0.1
-    eta: float = 1.0
+    eta: float = 2.0
     decay: float = 1.0
     normalise: bool = True
     weighting: str = "size"

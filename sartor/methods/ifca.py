@@ -28,7 +28,7 @@ from ..solvers import SGD, Solver
 class IFCA(Method):
     """Clustered: k models, each client trains and takes the one that fits it best."""
 
-    k: int = 2
+    k: int = 5
     weighting: str = "size"
     solver: Solver = SGD()
     aggregate: Aggregator = mean

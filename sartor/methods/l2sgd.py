@@ -36,7 +36,7 @@ from .flame import mean_of_last
 class L2SGD(Method):
     """Personal models near their own mean; by proximal steps of the cohort, or (p) by loopless gradient descent."""
 
-    lam: float = 0.1
+    lam: float = 0.01
     p: float | None = None  # the coin of L2GD; none: L2SGD
     coins: int = 0
     solver: Solver = SGD()

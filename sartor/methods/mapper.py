@@ -7,8 +7,9 @@
     server:    h_c = the mean of the cohort's h_c,k by size
 
 The paper interpolates hypotheses; we interpolate parameters, which is the same for a linear model and keeps one model
-to deploy. It judges λ by the loss; we use the client's validation loss (training loss where it has no such samples),
-as on its own training data λ = 1 would nearly always win. The paper asks one client at a time, we ask a cohort.
+to deploy. It judges λ by the loss; we use the client's validation loss (training loss where it has no such samples), as
+on its own training data λ = 1 would nearly always win. A client at λ = 1 does not train h_c. The paper asks one client
+at a time, we ask a cohort.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from ..views import Mixed
 class Mapper(Method):
     """Model interpolation: the better of a few mixtures of a local and the central model, both trained through it."""
 
-    lambdas: tuple[float, ...] = (0.25, 0.5, 0.75)
+    lambdas: tuple[float, ...] = (0.0, 0.5, 1.0)
     weighting: str = "size"
     solver: Solver = SGD()
     aggregate: Aggregator = mean

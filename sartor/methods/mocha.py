@@ -30,7 +30,7 @@ from ..rows import Rows
 class MOCHA(Method):
     """Multi-task learning of linear models by dual coordinate steps, with learnt relations between clients."""
 
-    lam1: float = 1.0
+    lam1: float = 10.0
     lam2: float = 0.0
     epsilon: float = 1e-3
     epochs: int = 1

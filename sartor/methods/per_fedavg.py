@@ -62,7 +62,7 @@ class Meta(View):
 class PerFedAvg(Method):
     """Meta-learning: a global model from which one gradient step at each client leads to a good personal one."""
 
-    alpha: float = 0.03
+    alpha: float = 0.01
     hessian: str = "free"  # HF; or "none": first order
     delta: float = 1e-3
     weighting: str = "uniform"

@@ -27,10 +27,10 @@ from ..solvers import SGD, Solver
 class RSA(Method):
     """Personal models tied to the server's by an Lp norm; the server adds up signs, so no client counts for more."""
 
-    lam: float = 0.01
+    lam: float = 3e-4
     p: float = 1.0
     norm: bool = True
-    server_lr: float = 0.1
+    server_lr: float = 1.0
     decay: float = 0.0
     solver: Solver = SGD()
 

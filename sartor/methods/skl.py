@@ -43,7 +43,7 @@ class NearPredictions(View):
 class SKL(Method):
     """FedAvg, then fine-tuning whose predictions stay near the global model's."""
 
-    lam: float = 1.0
+    lam: float = 0.1
     weighting: str = "size"
     solver: Solver = SGD()
     finetune: Solver = SGD(epochs=5)
