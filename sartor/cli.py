@@ -220,7 +220,8 @@ def _settings_line(recipe: Recipe) -> str:
     """The method as one would write it in Python."""
 
     def call(name: str, values: dict[str, Any]) -> str:
-        inside = (f"{k}={call(v['kind'], v) if isinstance(v, dict) else v}" for k, v in values.items() if k != "kind")
+        words = {k: call(v.get("kind") or v["method"], v) if isinstance(v, dict) else v for k, v in values.items()}
+        inside = (f"{k}={v}" for k, v in words.items() if k not in ("kind", "method"))
         return f"{name}({', '.join(inside)})"
 
     return call(recipe.method, recipe.settings)

@@ -16,7 +16,7 @@ REQUESTS: list[tuple[tuple[object, ...], tuple[str, ...]]] = [
     (("run", "--metod", "flame"), ("--metod", "--method")),
     (("run", "--rounds", "many"), ("--rounds", "integer")),
     ((*RUN, "--method", "flam"), ("method", "flame")),
-    ((*RUN, "--method", "xyz"), ("method", "known: ditto")),
+    ((*RUN, "--method", "xyz"), ("method", "known: apfl, ditto")),
     ((*RUN, "--data", "digit"), ("dataset", "digits")),
     ((*RUN, "--data", "nowhere.csv"), ("nowhere.csv",)),
     ((*RUN, "--partition", "hybird"), ("partition", "hybrid")),
