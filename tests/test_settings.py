@@ -9,11 +9,12 @@ import tomli_w
 from commandline import METHODS
 
 from sartor.errors import SartorError
+from sartor.methods import NAMES
 from sartor.settings import convert, method_from, to_table
 from sartor.solvers import SGD, Adam, Exact
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_table_gives_the_method_back(name: str) -> None:
     method = method_from(name, {})
     table = to_table(method)

@@ -73,7 +73,7 @@ NAMES: dict[str, Entry] = {
         {"finetune": Early()},
     ),
     "per-fedavg": Entry(PerFedAvg, "Fallah et al. 2020", "meta-learning, Hessian-free; one step makes it personal"),
-    "per-fedavg-fo": Entry(PerFedAvg, "Fallah et al. 2020", "the same to first order", {"hessian": "none"}),
+    "per-fedavg-fo": Entry(PerFedAvg, "Fallah et al. 2020", "the same to first order", {"variant": "FO"}),
     "apfl": Entry(APFL, "Deng et al. 2020", "a local model mixed with the global one by a learnt α"),
     "l2sgd": Entry(L2SGD, "Hanzely, Richtárik 2020", "personal models near their mean; Ditto's authors' solver"),
     "l2gd": Entry(L2SGD, "Hanzely, Richtárik 2020", "the same, loopless: a coin for each step", {"p": 0.1, "lam": 0.1}),

@@ -31,7 +31,7 @@ from ..views import Mixed
 class Mapper(Method):
     """Model interpolation: the better of a few mixtures of a local and the central model, both trained through it."""
 
-    lambdas: tuple[float, ...] = (0.0, 0.5, 1.0)
+    lambdas: tuple[float, ...] = (0.0, 0.25, 0.5)
     weighting: str = "size"
     solver: Solver = SGD()
     aggregate: Aggregator = mean

@@ -63,7 +63,7 @@ class PerFedAvg(Method):
     """Meta-learning: a global model from which one gradient step at each client leads to a good personal one."""
 
     alpha: float = 0.01
-    hessian: str = "free"  # HF; or "none": first order
+    variant: str = "HF"  # or "FO"
     delta: float = 1e-3
     weighting: str = "uniform"
     solver: Solver = SGD()
@@ -71,14 +71,14 @@ class PerFedAvg(Method):
 
     def __post_init__(self) -> None:
         positive("Per-FedAvg", alpha=self.alpha, delta=self.delta)
-        one_of("Per-FedAvg", "hessian", self.hessian, ["free", "none"])
+        one_of("Per-FedAvg", "variant", self.variant, ["HF", "FO"])
         one_of("Per-FedAvg", "weighting", self.weighting, ["uniform", "size"])
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         return {"w": problem.start, "share": problem.share}, {}
 
     def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
-        view = Meta(local, self.alpha, self.delta if self.hessian == "free" else None)
+        view = Meta(local, self.alpha, self.delta if self.variant == "HF" else None)
         return {}, {"w": self.solver.minimise(view, down["w"], Free())}
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
