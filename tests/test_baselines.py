@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 import sartor as st
-from sartor.core import Batch, Method
+from sartor.core import Method
 from sartor.couplings import Free, LpNorm, Quadratic
 from sartor.engines.stack import Stack
 from sartor.methods.ewc import fisher
@@ -776,7 +776,7 @@ def test_quadratic_coupling_with_a_weight_for_each_coordinate() -> None:
     torch.testing.assert_close(pulled, theta - 0.1 * expected)
 
 
-def test_batch_and_blocks_name_every_parameter() -> None:
+def test_blocks_name_every_parameter() -> None:
     task = ModelTask(layers(5, 6, 3))
     assert {k: (v.start, v.stop) for k, v in task.blocks.items()} == {
         "1.weight": (0, 30),
@@ -784,4 +784,3 @@ def test_batch_and_blocks_name_every_parameter() -> None:
         "3.weight": (36, 54),
         "3.bias": (54, 57),
     }
-    assert Batch._fields == ("x", "y", "weight", "key")
