@@ -261,7 +261,8 @@ def _settings_line(recipe: Recipe) -> str:
     """The method as one would write it in Python."""
 
     def call(name: str, values: dict[str, Any]) -> str:
-        inside = (f"{k}={call(v['kind'], v) if isinstance(v, dict) else v}" for k, v in values.items() if k != "kind")
+        words = {k: call(v.get("kind") or v["method"], v) if isinstance(v, dict) else v for k, v in values.items()}
+        inside = (f"{k}={v}" for k, v in words.items() if k not in ("kind", "method"))
         return f"{name}({', '.join(inside)})"
 
     return call(recipe.method, recipe.settings)
@@ -422,7 +423,7 @@ def doctor_(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what is installed, which data are found where, and what a recipe will cost."""
+    """Say what is installed and found, and what a recipe will cost."""
     found = doctor.examine()
     if recipe is not None:
         found["estimate"] = estimate.estimate(Recipe.load(recipe))

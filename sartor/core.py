@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -36,6 +36,10 @@ class Problem:
     start: Tensor  # [d] the common first model
     share: Tensor  # [m] n_i / Σ_j n_j, every client's share of the training samples
     seed: int
+    blocks: Mapping[str, slice] = field(default_factory=dict)  # the model's parameters by name: their coordinates in θ
+    loss: str = ""  # the task's loss by name; "custom" for a user's own
+    linear: bool = False  # the model is one linear layer with one output: Local.design works
+    largest: int = 0  # the most training samples that one client has
 
     @property
     def clients(self) -> int:
@@ -66,6 +70,8 @@ class Local(Protocol):
     ids: np.ndarray  # [c] which clients: what is drawn at random for a client is drawn for its id
     share: Tensor  # [c, 1] n_i / Σ_j n_j
     visits: Tensor  # [c] in how many rounds each client has trained, this one included
+    samples: Tensor  # [c] n_i
+    kind: str  # the task's loss by name
 
     def batches(
         self, size: int, *, epochs: int = 1, steps: int | None = None, start: int = 0, stream: int = 0
@@ -114,14 +120,39 @@ class Local(Protocol):
         """The stack of the clients at these places, in rising order; one that comes again has the same batches."""
         ...
 
+    def outputs(self, theta: Tensor, batch: Batch) -> Tensor:
+        """[a, d] → [a, b, k], what each client's model gives for its batch."""
+        ...
+
+    def pullback(self, theta: Tensor, batch: Batch, slope: Tensor) -> Tensor:
+        """The gradient [a, d] of Σ slope · outputs(θ), for a fixed slope [a, b, k]: a loss of the outputs by the chain
+        rule.
+        """
+        ...
+
+    def design(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(X [c, n, d], y [c, n], there [c, n] bool) with outputs Xθ, for linear tasks (Problem.linear); all training
+        samples, in an order that never changes, padded where `there` is False.
+        """
+        ...
+
+    def order(self, epochs: int = 1, stream: int = 0) -> Iterator[tuple[int, Tensor]]:
+        """Yield (a, places [a] in `design`): `epochs` passes over each client's samples, one at a time, in random
+        order.
+        """
+        ...
+
 
 class Task(Protocol):
     """A model and a loss as functions of flat vectors, for a stack of a clients; tasks.ModelTask is one."""
 
     size: int  # d
     random: bool  # draws from Batch.key
-    linear: tuple[str, bool] | None  # (loss, has a bias) of one linear layer, whose steps linear.py can take
+    one_layer: tuple[str, bool] | None  # (loss, has a bias) of one linear layer, whose steps linear.py can take
     has_statistics: bool  # needs `statistics` of a client's own data to predict (batch normalisation)
+    kind: str  # the loss by name
+    linear: bool  # one linear layer with one output: `design` works
+    blocks: dict[str, slice]  # the parameters by name: their coordinates in θ
 
     def init(self, seed: int | None) -> Tensor:
         """The first model [d], drawn from `seed`; None: as the user gave it."""
@@ -141,6 +172,18 @@ class Task(Protocol):
 
     def quadratic(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(A [a, d, d], b [a, d]) with gradient Aθ − b; refused by tasks that are not quadratic."""
+        ...
+
+    def outputs(self, theta: Tensor, batch: Batch) -> Tensor:
+        """[a, d] → [a, b, k], as in training."""
+        ...
+
+    def pullback(self, theta: Tensor, batch: Batch, slope: Tensor) -> Tensor:
+        """The gradient [a, d] of Σ slope · outputs(θ)."""
+        ...
+
+    def design(self, x: Tensor) -> Tensor:
+        """[a, b, ...] → X [a, b, d] with outputs Xθ; refused by tasks that are not linear."""
         ...
 
     def statistics(self, theta: Tensor, batch: Batch) -> State:

@@ -105,6 +105,78 @@ class Quadratic:
 
 
 @dataclass(frozen=True)
+class Linear:
+    """<a, θ>: a constant added to the gradient (SCAFFOLD's control variate, ADMM's dual)."""
+
+    slope: Tensor  # [c, d]
+
+    def value(self, theta: Tensor) -> Tensor:
+        return (self.slope * theta).sum(1)
+
+    def add_grad_(self, grad: Tensor, theta: Tensor) -> None:
+        grad.add_(self.slope[: len(theta)])
+
+    def pull_(self, theta: Tensor, step: float) -> None:
+        theta.sub_(self.slope[: len(theta)], alpha=step)
+
+    def straight(self) -> None:
+        return None
+
+    def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        return theta.new_zeros(()), -self.slope
+
+
+def lp_slope(x: Tensor, p: float, norm: bool, size: Tensor) -> Tensor:
+    """The slope of ‖x‖_p (`norm`) or of (1/p)‖x‖_p^p at x [a, d], 0 at 0; below the rounding of `size` x counts as 0.
+
+    At the kink of p = 1 chance must not decide between −1 and +1.
+    """
+    x = x.masked_fill(x.abs() <= 8 * torch.finfo(x.dtype).eps * size, 0.0)
+    if p == 1:
+        return x.sign()
+    if norm:
+        x = x / torch.linalg.vector_norm(x, p, dim=1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
+    return x.sign() * x.abs() ** (p - 1)
+
+
+@dataclass(frozen=True)
+class LpNorm:
+    """λ‖θ − a‖_p (RSA), or with norm=False (λ/p)‖θ − a‖_p^p."""
+
+    lam: Lam
+    anchor: Tensor  # [c, d]
+    p: float = 1.0
+    norm: bool = True
+
+    def slope(self, theta: Tensor) -> Tensor:
+        """∂/∂θ without λ, [a, d]."""
+        a = self.anchor[: len(theta)]
+        return lp_slope(theta - a, self.p, self.norm, a.abs())
+
+    def value(self, theta: Tensor) -> Tensor:
+        length = torch.linalg.vector_norm(theta - self.anchor, self.p, dim=1)
+        lam = self.lam[:, 0] if isinstance(self.lam, Tensor) else self.lam
+        value: Tensor = lam * (length if self.norm else length**self.p / self.p)
+        return value
+
+    def add_grad_(self, grad: Tensor, theta: Tensor) -> None:
+        grad.add_(_first(self.lam, len(theta)) * self.slope(theta))
+
+    def pull_(self, theta: Tensor, step: float) -> None:
+        theta.sub_(step * _first(self.lam, len(theta)) * self.slope(theta))
+
+    def straight(self) -> None:
+        return None
+
+    def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        need(
+            self.p == 2 and not self.norm,
+            f"an exact step needs a quadratic coupling: p = 2 with norm=False; got p = {self.p}. Use the sgd solver.",
+        )
+        return Quadratic(self.lam, self.anchor).normal_terms(theta)
+
+
+@dataclass(frozen=True)
 class Projection:
     """P [k, d]: Gaussian rows of unit length, a function of the seed alone, so it is never sent.
 

@@ -96,7 +96,7 @@ class Recipe(BaseModel):
             self.device == "cpu" or (self.device.startswith("cuda") and torch.cuda.is_available()),
             f"device is cpu, or cuda where there is one; got {self.device!r}.",
         )
-        exact = [k for k, v in full.settings.items() if isinstance(v, dict) and v["kind"] == "exact"]
+        exact = [k for k, v in full.settings.items() if isinstance(v, dict) and v.get("kind") == "exact"]
         need(
             not exact or (full.model == "linear" and full.loss == "squared"),
             f"the exact solver needs linear with squared loss; got {full.model} with {full.loss}. Use sgd or inexact.",

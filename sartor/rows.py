@@ -73,7 +73,7 @@ class Disk:
             folder.mkdir(parents=True, exist_ok=True)
             self.rows = _mapped(folder / f"{name}.npy", (count, *start.shape), start.numpy().dtype)
             self.known = _mapped(folder / f"{name}.known.npy", (count,), np.dtype(bool))
-            self.files = [open(folder / f"{name}{kind}.npy", "r+b", buffering=0) for kind in ("", ".known")]  # noqa: SIM115
+            self.files = folder / f"{name}.npy", folder / f"{name}.known.npy"
 
     def read(self, ids: Tensor) -> Tensor:
         at = ids.numpy()
@@ -83,9 +83,8 @@ class Disk:
         return out
 
     def write(self, ids: Tensor, values: Tensor) -> None:
-        rows, known = (file.fileno() for file in self.files)
         size = self.start.numel() * self.start.element_size()
-        with self._telling():
+        with self._telling(), _opened(self.files[0]) as rows, _opened(self.files[1]) as known:
             for i, row in zip(ids.tolist(), values.contiguous().numpy(), strict=True):
                 _write(rows, row.tobytes(), self.rows.offset + i * size)
             for i in ids.tolist():
@@ -94,8 +93,9 @@ class Disk:
     def flush(self) -> None:
         """See to it that what was written is on the disk, before the checkpoint that holds it is replaced."""
         with self._telling():
-            for file in self.files:
-                os.fsync(file.fileno())
+            for path in self.files:
+                with _opened(path) as file:
+                    os.fsync(file)
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -107,6 +107,15 @@ class Disk:
                 f"cannot keep the clients' states in {self.folder}: {reason}. What the last checkpoint holds is "
                 "unharmed; free some space and go on with --resume, or use --store memory."
             ) from e
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    file = os.open(path, os.O_WRONLY)
+    try:
+        yield file
+    finally:
+        os.close(file)
 
 
 def _write(file: int, data: bytes, at: int) -> None:

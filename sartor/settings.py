@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -16,7 +16,8 @@ from .errors import SartorError, need, unknown
 from .wrappers import attacks
 
 T = TypeVar("T")
-_SOLVER_FIELDS = ("solver", "global_solver", "finetune")
+_SOLVER_FIELDS = ("solver", "global_solver", "head_solver", "finetune")
+_METHOD_FIELDS = ("global_method",)  # a method inside a method: a table of its own, with its name under "method"
 _OF_EVERY_SOLVER = ("lr", "batch", "momentum", "weight_decay")  # what a method's second solver takes from the run's
 
 
@@ -34,6 +35,10 @@ def to_table(method: Method) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, aggregators.Aggregator):
         return spelled(aggregators.NAMES, value)
+    if isinstance(value, Method):
+        return {"method": next(n for n, e in methods.NAMES.items() if e.make is type(value))} | to_table(value)
+    if isinstance(value, tuple):
+        return list(value)  # as it comes back from TOML and JSON
     if is_dataclass(value):
         kind = next(k for k, v in solvers.NAMES.items() if isinstance(value, v))
         return {"kind": kind} | {f.name: v for f in fields(value) if (v := getattr(value, f.name)) is not None}
@@ -64,11 +69,16 @@ def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any
         if key not in known:
             raise unknown(f"setting of {name}", key, known)
     for key in inner:
-        need(key in _SOLVER_FIELDS, f"{name}'s {key} is one value; got {', '.join(f'{key}.{k}' for k in inner[key])}.")
+        need(
+            key in _SOLVER_FIELDS + _METHOD_FIELDS,
+            f"{name}'s {key} is one value; got {', '.join(f'{key}.{k}' for k in inner[key])}.",
+        )
     values: dict[str, Any] = dict(made.preset)
     for key, value in given.items():
         if key == "aggregate":
             values[key] = aggregator(value)
+        elif key in _METHOD_FIELDS:
+            inner.setdefault(key, {}).setdefault("method", value)
         elif key in _SOLVER_FIELDS:
             raise SartorError(f"{name}: a solver's settings are {key}.lr=..., {key}.epochs=...; got {key}={value!r}.")
         else:
@@ -80,6 +90,11 @@ def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any
         if default is None and key not in inner:
             continue
         values[key] = _solver(default or solvers.SGD(), wanted)
+    for key in [k for k in _METHOD_FIELDS if k in inner]:
+        chosen = dict(inner[key])
+        which = chosen.pop("method", None)
+        need(which is not None, f"{name}: say which method {key} is, as in {key}=fedprox; got only its settings.")
+        values[key] = None if which == "none" else method_from(which, chosen, solver)
     return made.make(**values)
 
 
@@ -159,6 +174,8 @@ def convert(what: str, value: Any, hint: Any) -> Any:
     """A value of the field's type, from a word of the command line or a TOML value."""
     if value == "none":
         value = None
+    if get_origin(hint) is tuple and isinstance(value, str):
+        value = value.split(",")
     try:
         return TypeAdapter(hint).validate_python(value)
     except ValidationError as e:

@@ -117,6 +117,45 @@ class Adam:
 
 
 @dataclass(frozen=True)
+class Early:
+    """SGD for at most `epochs` epochs; each client keeps its best model on its own validation data.
+
+    A client stops after `patience` epochs without a better one; the start counts as a model. One without validation
+    samples trains for all epochs. Momentum starts anew with every epoch.
+    """
+
+    lr: float = 0.1
+    epochs: int = 20
+    patience: int = 3
+    batch: int = 20
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._epoch()
+        _check_schedule("early stopping", self.epochs, None, self.batch)
+        need(self.patience >= 1, f"early stopping needs patience >= 1; got {self.patience}.")
+
+    def _epoch(self) -> SGD:
+        return SGD(self.lr, 1, None, self.batch, self.momentum, self.weight_decay)
+
+    def minimise(self, local: Local, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0) -> Tensor:
+        best, lowest = theta.clone(), local.validation(theta)[1]
+        blind = torch.isnan(lowest)
+        waited = torch.zeros_like(lowest)
+        for epoch in range(self.epochs):
+            theta = self._epoch().minimise(local, theta, coupling, start, stream + 1000 * epoch)
+            loss = local.validation(theta)[1]
+            better = (blind | (loss < lowest)) & (waited < self.patience)
+            best = torch.where(better[:, None], theta, best)
+            lowest = torch.where(better, loss, lowest)
+            waited = torch.where(better, 0.0, waited + 1)
+            if bool((waited >= self.patience).all()):
+                break
+        return best
+
+
+@dataclass(frozen=True)
 class Exact:
     """The exact minimiser, by the normal equations. Only for quadratic tasks (a linear model with squared error)."""
 
@@ -162,9 +201,10 @@ class Inexact:
         return theta
 
 
-NAMES: dict[str, type[SGD] | type[Adam] | type[Exact] | type[Inexact]] = {
+NAMES: dict[str, type[SGD] | type[Adam] | type[Early] | type[Exact] | type[Inexact]] = {
     "sgd": SGD,
     "adam": Adam,
+    "early": Early,
     "exact": Exact,
     "inexact": Inexact,
 }

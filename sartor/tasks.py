@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from itertools import accumulate
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import functional_call, grad, vjp, vmap
 
 from .core import Batch, Pull, State
 from .dense import DenseNet, Layer
@@ -60,15 +61,19 @@ class ModelTask:
         self.shapes = [p.shape for p in parameters.values()]
         self.counts = [p.numel() for p in parameters.values()]
         self.size = sum(self.counts)
+        ends = accumulate(self.counts)
+        self.blocks = {n: slice(e - k, e) for n, k, e in zip(self.names, self.counts, ends, strict=True)}
         modules = list(self.training.named_modules())
         self._dropouts = [name for name, m in modules if isinstance(m, KeyedDropout)]
         self._norms = [name for name, m in modules if isinstance(m, OwnBatchNorm)]
         convolutional = any(isinstance(m, nn.modules.conv._ConvNd) for _, m in modules)
         self.vectorise = not convolutional if vectorise is None else vectorise
         self._dense = DenseNet.of(self.training, self.kind) if vectorise is None else None
-        one_layer = self._dense is not None and len(self._dense.biases) == 1
-        self.linear = (self.kind, self._dense.biases[0]) if self._dense is not None and one_layer else None
+        single = self._dense is not None and len(self._dense.biases) == 1
+        self.one_layer = (self.kind, self._dense.biases[0]) if self._dense is not None and single else None
         self._laid_out: tuple[Tensor, list[Layer]] | None = None
+        linear = [m for m in self.training.modules() if isinstance(m, nn.Linear)]
+        self.linear = self._dense is not None and len(linear) == 1 and linear[0].out_features == 1
         self.random = bool(self._dropouts)
         self.has_statistics = bool(self._norms)
 
@@ -173,6 +178,35 @@ class ModelTask:
         if self._laid_out is None or self._laid_out[0] is not theta:
             self._laid_out = theta, self._dense.layers(self.unflatten(theta))
         return self._laid_out[1]
+
+    def outputs(self, theta: Tensor, batch: Batch) -> Tensor:
+        """[a, d] → [a, b, k], as in training."""
+        params, (x, _, weight, key) = self.unflatten(theta), batch
+        if self.vectorise:
+            stacked: Tensor = vmap(self._one_output, in_dims=(0, 0, 0, 0, None, None))(params, x, weight, key, {}, True)
+            return stacked
+        each = [self._one_output([p[i] for p in params], x[i], weight[i], key[i], {}, True) for i in range(len(x))]
+        return torch.stack(each)
+
+    def pullback(self, theta: Tensor, batch: Batch, slope: Tensor) -> Tensor:
+        """The gradient [a, d] of Σ slope · outputs(θ)."""
+
+        def back(params: list[Tensor], x: Tensor, weight: Tensor, key: Tensor, slope: Tensor) -> list[Tensor]:
+            pulled: list[Tensor] = vjp(lambda p: self._one_output(p, x, weight, key, {}, True), params)[1](slope)[0]
+            return pulled
+
+        params, (x, _, weight, key) = self.unflatten(theta), batch
+        if self.vectorise:
+            grads = vmap(back)(params, x, weight, key, slope)
+            return torch.cat([g.reshape(len(theta), -1) for g in grads], dim=1)
+        each = [back([p[i] for p in params], x[i], weight[i], key[i], slope[i]) for i in range(len(x))]
+        return torch.stack([torch.cat([g.reshape(-1) for g in grads]) for grads in each])
+
+    def design(self, x: Tensor) -> Tensor:
+        """[a, b, ...] → X [a, b, d] with outputs Xθ: the inputs, and ones where the linear model has a bias."""
+        need(self.linear, f"a {type(self.original).__name__} of {self.size} parameters is not linear with one output.")
+        X = x.flatten(2)
+        return X if len(self.names) == 1 else torch.cat([X, X.new_ones(*X.shape[:2], 1)], dim=2)
 
     @torch.no_grad()
     def predict(self, theta: Tensor, x: Tensor, statistics: State | None = None) -> Tensor:

@@ -85,3 +85,18 @@ def ragged(m: int = 7, seed: int = 0, classes: int = 3, features: int = 5) -> st
             del part["test"]
         parts.append(part)
     return st.Clients.from_parts(parts, classes)
+
+
+def two_sided(m: int = 7, seed: int = 0, features: int = 5) -> st.Clients:
+    """The sizes of `ragged` with targets −1/+1, as a linear support vector machine takes them."""
+    rng = np.random.default_rng(seed)
+    parts, common = [], rng.normal(size=features)
+    for n in [1, 3, 9, 17, 24, 40, 57, 20, 33][:m]:
+        own = common + 0.5 * rng.normal(size=features)
+
+        def draw(k: int, own: np.ndarray = own) -> tuple[np.ndarray, np.ndarray]:
+            x = rng.normal(size=(k, features))
+            return x, np.sign(x @ own + 0.3 * rng.normal(size=k))
+
+        parts.append({"train": draw(n), "validation": draw(4), "test": draw(6)})
+    return st.Clients.from_parts(parts, 2)

@@ -361,6 +361,7 @@ def equal(a: Result, b: Result, tolerance: float = 0.0) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("text", ["gaussian", "alie(z=1)", "scaled-poison(std=0.5)", "gradient-flip"])
+@pytest.mark.filterwarnings("ignore:3 workers")
 def test_engine_chunks_and_workers_change_nothing(text: str, name: str) -> None:
     options = {"cohort": 5, "failures": st.Failures(drop=0.2, stragglers=0.3)}
     one = play(ready(name, text, **options))

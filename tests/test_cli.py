@@ -37,6 +37,8 @@ SUMMARY = {
     "aggregator",
     "drop",
     "stragglers",
+    "trained",
+    "steps",
     "excluded",
     "dropped",
     "late",

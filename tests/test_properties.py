@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from federations import ragged
+from federations import ragged, two_sided
 from torch import nn
 
 import sartor as st
 from sartor.core import Method, Server, State
 from sartor.engines import LocalEngine, SerialEngine
 from sartor.engines.local import problem_of
+from sartor.fit import natural_loss
 from sartor.methods import NAMES
 from sartor.models import layers
 from sartor.rounds import Run
@@ -38,16 +40,42 @@ EXTRA = {  # other ways through the same code
     "lp-proj-1.5-adam": lambda: st.LpProj(
         p=1.5, d_sub=4, R=2, first="zero", train_all=True, solver=st.Adam(lr=0.01, steps=3, batch=7)
     ),
+    "ditto-scaffold": lambda: st.Ditto(global_method=st.SCAFFOLD(solver=SOLVER), solver=SOLVER),
+    "ditto-flame": lambda: st.Ditto(global_method=st.FLAME(solver=SOLVER), solver=SOLVER),
+    "scaffold-ii": lambda: st.SCAFFOLD(option="II", server_lr=0.8, solver=st.SGD(lr=0.1, epochs=2, batch=7)),
+    "rsa-2": lambda: st.RSA(p=2, lam=0.1, decay=0.01, solver=SOLVER),
+    "fedadmm-size": lambda: st.FedADMM(weighting="size", solver=st.Inexact(lr=0.2, eps=1e-2, max_steps=20)),
+    "mapper-inexact": lambda: st.Mapper(solver=st.Inexact(lr=0.2, eps=1e-2, max_steps=20)),
     "fedamp-cohort": lambda: st.FedAMP(among="cohort", sigma=5.0, solver=SOLVER),
     "fedamp-alpha": lambda: st.FedAMP(alpha=0.3, sigma=5.0, beta_decay=0.5, beta_every=2, solver=SOLVER),
 }
 METHODS = [*NAMES, *EXTRA]
+BODY, HEAD = 5 * 6 + 6, 6 * 3 + 3
+D = BODY + HEAD
+WIDTHS = {  # numbers down and up, of methods that do not send one model each way
+    "flame-lp-proj": (5, 5),
+    "lp-proj-1": (5, 5),
+    "lp-proj-2": (5, 5),
+    "local": (0, 0),
+    "lp-proj-1.5-adam": (4, 4),
+    "lg-fedavg": (HEAD, HEAD),
+    "fedper": (BODY, BODY),
+    "fedrep": (BODY, BODY),
+    "mocha": (6 + 1, 6),
+    "scaffold": (2 * D, 2 * D),
+    "scaffold-ii": (2 * D, 2 * D),
+    "ditto-scaffold": (2 * D, 2 * D),
+    "term": (D, D + 1),
+    "qffl": (D, D + 1),
+    "ifca": (5 * D, D + 5),
+}
 
 
 def make(name: str) -> Method:
     if name in EXTRA:
         return EXTRA[name]()
-    settings = PRESETS.get(name, {}) | {"solver": SOLVER}
+    own = [f.name for f in fields(NAMES[name].make)]  # type: ignore[arg-type]
+    settings = PRESETS.get(name, {}) | ({"solver": SOLVER} if "solver" in own else {})
     return NAMES[name].make(**NAMES[name].preset | settings)
 
 
@@ -62,8 +90,9 @@ def start(
     seed: int = 3,
     model: nn.Module | None = None,
 ) -> Run:
-    clients = ragged().to(dtype=dtype)
-    task = ModelTask((model or layers(5, 6, 3)).to(dtype))
+    convex = isinstance(method, st.MOCHA)
+    clients = (two_sided() if convex else ragged()).to(dtype=dtype)
+    task = ModelTask((model or (layers(5, 1) if convex else layers(5, 6, 3))).to(dtype), natural_loss(clients))
     problem = problem_of(task, clients, seed)
     server, first = method.init(problem)
     made = (
@@ -157,6 +186,7 @@ def test_clients_that_sat_out_do_not_change(name: str) -> None:
     assert not before or any(not torch.equal(before[k][ids], after[k][ids]) for k in before)
 
 
+@pytest.mark.filterwarnings("ignore:3 workers")
 @pytest.mark.parametrize("name", METHODS)
 def test_engine_and_chunk_size_change_nothing(name: str) -> None:
     reference = finish(start(make(name)))
@@ -225,16 +255,18 @@ def test_bytes_count_what_is_sent(name: str) -> None:
     """Float64 here: 8 bytes a number; FedAvg sends d numbers each way to the cohort, Lp-Proj d_sub."""
     run = finish(start(make(name)), rounds=3)
     d = run.problem.start.numel()
-    width = {"flame-lp-proj": 5, "lp-proj-1": 5, "lp-proj-2": 5, "local": 0, "lp-proj-1.5-adam": 4}.get(name, d)
+    down, up = WIDTHS.get(name, (d, d))
     asked = 7 if run.method.train_all else 4
-    assert run.bytes_down == 3 * asked * width * 8
-    assert run.bytes_up == 3 * 4 * width * 8
+    assert run.bytes_down == 3 * asked * down * 8
+    assert run.bytes_up == 3 * 4 * up * 8
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_one_client_and_a_full_cohort_work(name: str) -> None:
-    clients = st.Clients.from_parts([{"train": (ragged().x[:20].numpy(), ragged().y[:20].numpy())}], 3)
-    result = st.fit(make(name), layers(5, 3), clients, rounds=2, evaluate_every=2)
+    method, data = make(name), two_sided() if name == "mocha" else ragged()
+    clients = st.Clients.from_parts([{"train": (data.x[:20].numpy(), data.y[:20].numpy())}], data.classes)
+    model = layers(5, 1) if name == "mocha" else layers(5, 6, 3)
+    result = st.fit(method, model, clients, rounds=2, evaluate_every=2)
     assert result.summary["chosen"] is None  # no test data: said so, not invented
 
 

@@ -9,11 +9,12 @@ import tomli_w
 from commandline import METHODS
 
 from sartor.errors import SartorError
+from sartor.methods import NAMES
 from sartor.settings import convert, method_from, to_table
 from sartor.solvers import SGD, Adam, Exact
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_table_gives_the_method_back(name: str) -> None:
     method = method_from(name, {})
     table = to_table(method)
@@ -59,6 +60,17 @@ def test_another_kind_is_for_the_first_solver_only() -> None:
     assert method.solver == Adam(lr=0.01)  # type: ignore[attr-defined]
     assert method.finetune == SGD(lr=0.01, epochs=5)  # type: ignore[attr-defined]
     assert method_from("ditto", {"global_solver.kind": "exact"}).global_solver == Exact()  # type: ignore[attr-defined]
+
+
+def test_a_method_inside_a_method_has_a_table_of_its_own() -> None:
+    given = {"global_method": "fedprox", "global_method.mu": "0.3", "global_method.solver.lr": "0.7"}
+    method = method_from("ditto", given, {"batch": 5})
+    inner = method.global_method  # type: ignore[attr-defined]
+    assert (inner.mu, inner.solver.lr, inner.solver.batch) == (0.3, 0.7, 5)
+    table = to_table(method)
+    assert table["global_method"]["method"] == "fedavg"
+    assert method_from("ditto", tomllib.loads(tomli_w.dumps(table))) == method
+    assert method_from("mapper", {"lambdas": "0.1,0.9"}).lambdas == (0.1, 0.9)  # type: ignore[attr-defined]
 
 
 def test_words_become_values() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from .base import Aggregator, Mean, mean, weigh
+from .base import Aggregator, Mean, gram, mean, weigh
 from .coordinates import Median, TrimmedMean
 from .distances import GeometricMedian, Krum, MultiKrum
+from .min_norm import fair_weights
 from .norms import Clipping, FedMGDA, KLoss, KNorm
 
 NAMES: dict[str, type[Aggregator]] = {
@@ -33,6 +34,8 @@ __all__ = [
     "Median",
     "MultiKrum",
     "TrimmedMean",
+    "fair_weights",
+    "gram",
     "mean",
     "weigh",
 ]

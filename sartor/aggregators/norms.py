@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import SartorError, need, positive
 from .base import Aggregator, at_most, gram, mean, rank, updates
-from .min_norm import min_norm
+from .min_norm import fair_weights
 
 
 def _norms(messages: Tensor) -> Tensor:
@@ -115,9 +115,6 @@ class FedMGDA(Aggregator):
         u, start = updates(messages, reference)
         norms = _norms(u)
         g = u / norms.to(u.dtype).clamp(min=torch.finfo(u.dtype).tiny)[:, None]
-        first = weights.double().cpu().numpy()
-        first = first / first.sum()
-        low, high = np.maximum(first - self.epsilon, 0.0), np.minimum(first + self.epsilon, 1.0)
-        lam = min_norm(gram(g), first, low, high)
+        lam = fair_weights(gram(g), weights, self.epsilon)
         eta = float(np.median(norms.cpu().numpy())) if self.eta is None else self.eta
-        return start + eta * (torch.from_numpy(lam).to(g) @ g)
+        return start + eta * (lam.to(g) @ g)

@@ -231,4 +231,5 @@ def problem_of(task: Task, data: Clients, seed: int, pretrained: bool = False) -
     """What a method is told before the first round."""
     count = data.counts("train")
     start = task.init(None if pretrained else seed).to(data.x)
-    return Problem(start, torch.as_tensor(count / count.sum(), dtype=start.dtype, device=start.device), seed)
+    share = torch.as_tensor(count / count.sum(), dtype=start.dtype, device=start.device)
+    return Problem(start, share, seed, task.blocks, task.kind, task.linear, int(count.max()))

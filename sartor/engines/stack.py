@@ -23,12 +23,13 @@ class Stack:
 
     def __init__(self, task: Task, data: Clients, ids: np.ndarray, visits: Tensor, round: int, seed: int) -> None:
         self.task, self.data, self.ids, self.round, self.seed = task, data, ids, round, seed
-        self.clients = len(data)
+        self.clients, self.kind = len(data), task.kind
         train = data.counts("train")
         self.counts = train[ids]
         share = torch.as_tensor(self.counts / train.sum(), dtype=data.x.dtype, device=data.x.device)
         self.share = share[:, None]
         self.visits = visits
+        self.samples = torch.as_tensor(self.counts, device=data.x.device)
         self.taken = np.zeros(len(ids), dtype=np.int64)  # steps of each client in this round
         self._counter = self.taken, np.arange(len(ids))
         self._orders: dict[tuple[int, int], tuple[int, tuple[Tensor, Tensor, Tensor]]] = {}
@@ -106,7 +107,7 @@ class Stack:
         self.task.descend_(theta, batch, lr, pull)
 
     def descend_all_(self, theta: Tensor, plan: Plan, lam: float | Tensor, anchor: Tensor | None) -> bool:
-        kind = self.task.linear
+        kind = self.task.one_layer
         if kind is None or theta.device.type != "cpu" or not linear.available():
             return False
         takes = self._takes(plan.size, plan.epochs, plan.steps)
@@ -161,6 +162,24 @@ class Stack:
         """The first `a` clients have taken so many steps; a stack taken from another counts there."""
         taken, places = self._counter
         np.add.at(taken, places[:a], steps)
+
+    def outputs(self, theta: Tensor, batch: Batch) -> Tensor:
+        return self.task.outputs(theta, batch)
+
+    def pullback(self, theta: Tensor, batch: Batch, slope: Tensor) -> Tensor:
+        return self.task.pullback(theta, batch, slope)
+
+    def design(self) -> tuple[Tensor, Tensor, Tensor]:
+        _, batch = next(self._sweep("train", int(self.counts.max())))
+        return self.task.design(batch.x), batch.y, batch.weight > 0
+
+    def order(self, epochs: int = 1, stream: int = 0) -> Iterator[tuple[int, Tensor]]:
+        takes = self.counts * epochs
+        index, _, _ = self._order(stream, 1, takes)
+        first = torch.as_tensor(self.data.bounds[self.ids, 0], device=index.device)
+        active = (takes[None, :] > np.arange(int(takes.max()))[:, None]).sum(1)
+        for t, a in enumerate(active.tolist()):
+            yield a, index[t, :a, 0] - first[:a]
 
     # --- scores -----------------------------------------------------------------------------------------------------
 

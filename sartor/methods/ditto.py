@@ -7,7 +7,8 @@
 
 `global_solver` holds (r, η_g), `solver` holds (s, η_l). The anchor is the broadcast w^t. `joint=False` is the paper's
 second solver: only w is trained, and v_k is found by fine-tuning from it. `shared_batches` steps v and w on the same
-batches, as the authors' code does.
+batches, as the authors' code does. G may be solved by any method that trains and sends a global model
+(`global_method`), with its own solver, weights and aggregator; where it is left out it is FedAvg with Ditto's.
 """
 
 from __future__ import annotations
@@ -15,19 +16,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from ..aggregators import Aggregator, mean, weigh
+from ..aggregators import Aggregator, mean
 from ..core import Local, Method, Problem, Server, State
-from ..couplings import Free, Quadratic
+from ..couplings import Quadratic
 from ..diagnostics import inner_loop_warnings, prox_facts
-from ..errors import one_of, positive
+from ..errors import need, one_of, positive
 from ..solvers import SGD, Solver
+from .fedavg import FedAvg
 
 
 @dataclass(frozen=True)
 class Ditto(Method):
-    """A personal model regularised towards the global one that FedAvg trains beside it."""
+    """A personal model regularised towards the global one that another method trains beside it."""
 
     lam: float = 0.1
     joint: bool = True
@@ -35,28 +38,57 @@ class Ditto(Method):
     weighting: str = "uniform"
     solver: Solver = SGD()
     global_solver: Solver | None = None  # none: the same as `solver`
+    global_method: Method | None = None  # none: FedAvg
     aggregate: Aggregator = mean
 
     def __post_init__(self) -> None:
         positive("Ditto", lam=self.lam)
         one_of("Ditto", "weighting", self.weighting, ["uniform", "size"])
+        own = self.weighting == "uniform" and self.global_solver is None and self.aggregate == mean
+        need(
+            self.global_method is None or own,
+            "Ditto's weighting, global_solver and aggregate are those of its FedAvg; with a global_method give them to "
+            "that one.",
+        )
+
+    @property
+    def G(self) -> Method:
+        """What trains the global model."""
+        if self.global_method is not None:
+            return self.global_method
+        return FedAvg(weighting=self.weighting, solver=self.global_solver or self.solver, aggregate=self.aggregate)
+
+    @property
+    def train_all(self) -> bool:  # type: ignore[override]
+        return self.G.train_all
 
     def init(self, problem: Problem) -> tuple[Server, State]:
-        server = {"w": problem.start, "share": problem.share}
-        return server, {"v": problem.start} if self.joint else {}
+        server, state = self.G.init(problem)
+        down = self.G.downlink(server, torch.arange(1), 0)
+        need(
+            self.G.shared(server) is not None and down.get("w", problem.share[:0]).shape == (1, len(problem.start)),
+            f"Ditto's global_method must train a global model and send it; {type(self.G).__name__} does not.",
+        )
+        own = {"v": problem.start} if self.joint else {}
+        return server, own | {f"global.{k}": v for k, v in state.items()}
+
+    def downlink(self, server: Server, ids: Tensor, round: int) -> State:
+        return self.G.downlink(server, ids, round)
 
     def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
-        w = down["w"]
-        w_k = (self.global_solver or self.solver).minimise(local, w, Free())
-        if not self.joint:
-            return {}, {"w": w_k}
-        stream = 0 if self.shared_batches else 1
-        v = self.solver.minimise(local, state["v"], Quadratic(self.lam, w), stream=stream)
-        return {"v": v}, {"w": w_k}
+        inner = {k.removeprefix("global."): v for k, v in state.items() if k.startswith("global.")}
+        inner, message = self.G.client(inner, down, local)
+        new = {f"global.{k}": v for k, v in inner.items()}
+        if self.joint:
+            stream = 0 if self.shared_batches else 1
+            new["v"] = self.solver.minimise(local, state["v"], Quadratic(self.lam, down["w"]), stream=stream)
+        return new, message
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        weights = weigh(self.weighting, server["share"], ids)
-        return server | {"w": self.aggregate(messages["w"], weights, server["w"], messages.get("loss"))}
+        return self.G.server(server, ids, messages, round)
+
+    def shared(self, server: Server) -> Tensor | None:
+        return self.G.shared(server)
 
     def personal(self, state: State, down: State, local: Local) -> Tensor:
         if self.joint:

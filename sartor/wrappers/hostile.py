@@ -78,7 +78,7 @@ class Tampered:
     def __init__(self, local: Local, rows: Tensor, factor: float) -> None:
         self._local, self._rows, self._factor = local, rows, factor
         self.round, self.clients, self.ids = local.round, local.clients, local.ids
-        self.share, self.visits = local.share, local.visits
+        self.share, self.visits, self.samples, self.kind = local.share, local.visits, local.samples, local.kind
 
     def _tamper(self, g: Tensor) -> Tensor:
         """In place: the stack's first len(g) rows are at work."""
@@ -104,6 +104,18 @@ class Tampered:
 
     def descend_all_(self, theta: Tensor, plan: Plan, lam: float | Tensor, anchor: Tensor | None) -> bool:
         return False  # step by step, with gradients that can be tampered with
+
+    def outputs(self, theta: Tensor, batch: Batch) -> Tensor:
+        return self._local.outputs(theta, batch)
+
+    def pullback(self, theta: Tensor, batch: Batch, slope: Tensor) -> Tensor:
+        return self._tamper(self._local.pullback(theta, batch, slope))
+
+    def design(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self._local.design()
+
+    def order(self, epochs: int = 1, stream: int = 0) -> Iterator[tuple[int, Tensor]]:
+        return self._local.order(epochs, stream)
 
     def full_loss(self, theta: Tensor) -> Tensor:
         return self._local.full_loss(theta)

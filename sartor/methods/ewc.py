@@ -1,0 +1,63 @@
+"""EWC: fine-tuning held back by the Fisher information (Kirkpatrick et al., PNAS 2017; Yu et al. 2020; Ditto, App. C).
+
+    w* by FedAvg;   client k:  min_w  F_k(w) + λ/2 Σ_i F_ii (w[i] − w*[i])²,  started at w*
+    F_ii = (1/|D|) Σ_{(x, y) in D} ( ∂/∂w[i] log p(y | x, w*) )²,  the diagonal of the empirical Fisher on a batch D
+
+For cross-entropy −log p is the loss, so F_ii is the mean square of the samples' gradients; we use the task's own loss
+whatever it is. D is one batch of the client's own data, of `fisher_batch` samples. The personal model is made when it
+is asked for, and neither sent nor kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..aggregators import Aggregator, mean, weigh
+from ..core import Batch, Local, Method, Problem, Server, State
+from ..couplings import Free, Quadratic
+from ..errors import need, one_of, positive
+from ..solvers import SGD, Solver
+
+
+def fisher(local: Local, w: Tensor, size: int) -> Tensor:
+    """F_ii [c, d] at w, on one batch of each client. Samples one by one, all clients side by side."""
+    _, D = next(local.batches(size, steps=1, stream=2))
+    total = torch.zeros(w.shape, dtype=w.dtype, device=w.device)
+    for s in range(D.weight.shape[1]):
+        one = Batch(D.x[:, s : s + 1], D.y[:, s : s + 1], torch.ones_like(D.weight[:, :1]), D.key)
+        total.addcmul_(D.weight[:, s : s + 1], local.grad(w, one).square_())
+    return total
+
+
+@dataclass(frozen=True)
+class EWC(Method):
+    """FedAvg, then fine-tuning in which weights that matter to the global model are held near it."""
+
+    lam: float = 1.0
+    fisher_batch: int = 100
+    weighting: str = "size"
+    solver: Solver = SGD()
+    finetune: Solver = SGD(epochs=5)
+    aggregate: Aggregator = mean
+
+    def __post_init__(self) -> None:
+        positive("EWC", lam=self.lam)
+        need(self.fisher_batch >= 1, f"EWC needs fisher_batch >= 1; got {self.fisher_batch}.")
+        one_of("EWC", "weighting", self.weighting, ["uniform", "size"])
+
+    def init(self, problem: Problem) -> tuple[Server, State]:
+        return {"w": problem.start, "share": problem.share}, {}
+
+    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+        return {}, {"w": self.solver.minimise(local, down["w"], Free())}
+
+    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+        weights = weigh(self.weighting, server["share"], ids)
+        return server | {"w": self.aggregate(messages["w"], weights, server["w"], messages.get("loss"))}
+
+    def personal(self, state: State, down: State, local: Local) -> Tensor:
+        w = down["w"].contiguous()
+        return self.finetune.minimise(local, w, Quadratic(self.lam * fisher(local, w, self.fisher_batch), w), stream=1)

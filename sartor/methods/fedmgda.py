@@ -1,0 +1,56 @@
+"""FedMGDA+ (Hu et al., "Federated learning meets multi-objective optimization", IEEE TNSE 2022), Algorithm 1.
+
+    min_w ( F_1(w), ..., F_m(w) ):  a point from which no client can gain unless another loses
+    client:  w_i = local steps on F_i from w^t;   g_i = w^t − w_i
+    server:  ĝ_i = g_i / ‖g_i‖
+             λ* = argmin ‖Σ λ_i ĝ_i‖²  with λ in the simplex, |λ_i − λ0_i| <= ε
+             w^{t+1} = w^t − η d,   d = Σ λ_i* ĝ_i
+
+With ε = 1 <d, ĝ_i> >= ‖d‖² for every client: nobody's loss rises to first order. λ0 is uniform or by size (FedAvg's
+weights). η shrinks by `decay` each round. `normalise=False` is plain FedMGDA; with ε = 0 and η = 1 that is FedAvg. A
+g_i of 0 stays 0. There is no personal model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..aggregators import fair_weights, gram, weigh
+from ..core import Local, Method, Problem, Server, State
+from ..couplings import Free
+from ..errors import need, one_of, positive
+from ..solvers import SGD, Solver
+
+
+@dataclass(frozen=True)
+class FedMGDA(Method):
+    """One global model along a direction that serves all clients of the cohort at once."""
+
+    epsilon: float = 0.1
+    eta: float = 2.0
+    decay: float = 1.0
+    normalise: bool = True
+    weighting: str = "size"
+    solver: Solver = SGD()
+
+    def __post_init__(self) -> None:
+        positive("FedMGDA+", eta=self.eta, decay=self.decay)
+        need(0 <= self.epsilon <= 1, f"FedMGDA+ needs epsilon in [0, 1]; got {self.epsilon}.")
+        one_of("FedMGDA+", "weighting", self.weighting, ["uniform", "size"])
+
+    def init(self, problem: Problem) -> tuple[Server, State]:
+        return {"w": problem.start, "share": problem.share}, {}
+
+    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+        return {}, {"w": self.solver.minimise(local, down["w"], Free())}
+
+    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+        w = server["w"]
+        g = w - messages["w"]
+        if self.normalise:
+            g = g / g.norm(dim=1, keepdim=True).clamp(min=torch.finfo(g.dtype).tiny)
+        lam = fair_weights(gram(g), weigh(self.weighting, server["share"], ids), self.epsilon)
+        return server | {"w": w - self.eta * self.decay**round * (lam @ g)}

@@ -1,0 +1,55 @@
+"""FedPer (Arivazhagan et al., "Federated learning with personalization layers", 2019), Algorithms 1 and 2.
+
+    model: base layers W_B that all share, under personalisation layers W_P of each client's own
+    client:   (W_B, W_P) = steps on f_i from (the received W_B, its own W_P), both together;   send W_B
+    server:   W_B = Σ (n_i / Σ n) W_B,i over those that answered
+
+The personalisation layers are the last `head` layers of the model (the paper's K_P). The personal model is the latest
+base under the client's own layers; there is no global model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..aggregators import Aggregator, mean, weigh
+from ..blocks import body_and_head
+from ..core import Local, Method, Problem, Server, State
+from ..couplings import Free
+from ..errors import one_of
+from ..solvers import SGD, Solver
+
+
+@dataclass(frozen=True)
+class FedPer(Method):
+    """A shared representation, a head of each client's own, trained together."""
+
+    head: int = 1
+    weighting: str = "size"
+    solver: Solver = SGD()
+    aggregate: Aggregator = mean
+
+    def __post_init__(self) -> None:
+        one_of("FedPer", "weighting", self.weighting, ["uniform", "size"])
+
+    def init(self, problem: Problem) -> tuple[Server, State]:
+        body, head = body_and_head("FedPer", problem, self.head)
+        return {"w": problem.start[body], "share": problem.share}, {"head": problem.start[head]}
+
+    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+        whole = self.solver.minimise(local, torch.cat([down["w"], state["head"]], dim=1), Free())
+        k = down["w"].shape[1]
+        return {"head": whole[:, k:]}, {"w": whole[:, :k]}
+
+    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+        weights = weigh(self.weighting, server["share"], ids)
+        return server | {"w": self.aggregate(messages["w"], weights, server["w"], messages.get("loss"))}
+
+    def shared(self, server: Server) -> None:
+        return None
+
+    def personal(self, state: State, down: State, local: Local) -> Tensor:
+        return torch.cat([down["w"], state["head"]], dim=1)

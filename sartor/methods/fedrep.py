@@ -1,0 +1,62 @@
+"""FedRep (Collins et al., "Exploiting shared representations for personalized federated learning", ICML 2021), Alg. 1.
+
+    min_φ (1/n) Σ_i min_{h_i} f_i(h_i ∘ φ):  a representation φ that all share, a head h_i of each client's own
+    client:   h_i = steps on f_i(· ∘ φ^t) from its last h_i, φ^t fixed  (`head_solver`)
+              φ_i = steps on f_i(h_i ∘ ·) from φ^t, h_i fixed           (`solver`);   send φ_i
+    server:   φ^{t+1} = the mean of the cohort's φ_i
+
+The head is the last `head` layers of the model. As in the paper the two are trained one after the other, where FedPer
+trains them together. The personal model is h_i ∘ φ with the latest φ; there is no global model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..aggregators import Aggregator, mean, weigh
+from ..blocks import body_and_head
+from ..core import Local, Method, Problem, Server, State
+from ..couplings import Free
+from ..errors import one_of
+from ..solvers import SGD, Solver
+from ..views import Part
+
+
+@dataclass(frozen=True)
+class FedRep(Method):
+    """A shared representation, a head of each client's own, trained in turn."""
+
+    head: int = 1
+    weighting: str = "uniform"
+    solver: Solver = SGD()
+    head_solver: Solver | None = None  # none: the same as `solver`
+    aggregate: Aggregator = mean
+
+    def __post_init__(self) -> None:
+        one_of("FedRep", "weighting", self.weighting, ["uniform", "size"])
+
+    def init(self, problem: Problem) -> tuple[Server, State]:
+        body, head = body_and_head("FedRep", problem, self.head)
+        return {"w": problem.start[body], "share": problem.share}, {"head": problem.start[head]}
+
+    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+        phi, h = down["w"], state["head"]
+        body, head = slice(0, phi.shape[1]), slice(phi.shape[1], None)
+        whole = torch.cat([phi, h], dim=1)
+        h = (self.head_solver or self.solver).minimise(Part(local, whole, head), h, Free(), stream=1)
+        whole = torch.cat([phi, h], dim=1)
+        phi = self.solver.minimise(Part(local, whole, body), phi, Free())
+        return {"head": h}, {"w": phi}
+
+    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+        weights = weigh(self.weighting, server["share"], ids)
+        return server | {"w": self.aggregate(messages["w"], weights, server["w"], messages.get("loss"))}
+
+    def shared(self, server: Server) -> None:
+        return None
+
+    def personal(self, state: State, down: State, local: Local) -> Tensor:
+        return torch.cat([down["w"], state["head"]], dim=1)

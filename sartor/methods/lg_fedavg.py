@@ -1,0 +1,56 @@
+"""LG-FedAvg (Liang et al., "Think locally, act globally: federated learning with local and global representations").
+
+    each client: a representation l(x; θ_l) of its own, under a global head g(·; θ_g) that all share     (2020, Alg. 1)
+    client:   (θ_l, θ_g) = steps on f_i from (its own θ_l, the received θ_g), both together;   send θ_g
+    server:   θ_g = Σ (n_i / Σ n) θ_g,i over those that answered
+
+The head is the last `head` layers of the model. Only it travels. The personal model is the client's representation
+under the latest head; there is no global model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..aggregators import Aggregator, mean, weigh
+from ..blocks import body_and_head
+from ..core import Local, Method, Problem, Server, State
+from ..couplings import Free
+from ..errors import one_of
+from ..solvers import SGD, Solver
+
+
+@dataclass(frozen=True)
+class LGFedAvg(Method):
+    """A representation of each client's own, a shared head; only the head is sent."""
+
+    head: int = 1
+    weighting: str = "size"
+    solver: Solver = SGD()
+    aggregate: Aggregator = mean
+
+    def __post_init__(self) -> None:
+        one_of("LG-FedAvg", "weighting", self.weighting, ["uniform", "size"])
+
+    def init(self, problem: Problem) -> tuple[Server, State]:
+        body, head = body_and_head("LG-FedAvg", problem, self.head)
+        return {"w": problem.start[head], "share": problem.share}, {"body": problem.start[body]}
+
+    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+        whole = torch.cat([state["body"], down["w"]], dim=1)
+        whole = self.solver.minimise(local, whole, Free())
+        k = state["body"].shape[1]
+        return {"body": whole[:, :k]}, {"w": whole[:, k:]}
+
+    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+        weights = weigh(self.weighting, server["share"], ids)
+        return server | {"w": self.aggregate(messages["w"], weights, server["w"], messages.get("loss"))}
+
+    def shared(self, server: Server) -> None:
+        return None
+
+    def personal(self, state: State, down: State, local: Local) -> Tensor:
+        return torch.cat([state["body"], down["w"]], dim=1)

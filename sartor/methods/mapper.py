@@ -1,0 +1,70 @@
+"""Mapper (Mansour et al., "Three approaches for personalization with applications to federated learning", 2020).
+
+    min over h_c and all (h_{l,k}, λ_k)  (model interpolation):   Σ_k (m_k/m) L_k( λ_k h_{l,k} + (1 − λ_k) h_c )
+    client k:  for each λ of a list:  h_l(λ) ≈ argmin_h L_k( λ h + (1 − λ) h_c ),  started at its last h_l
+               λ_k = the best of them;   h_{l,k} = h_l(λ_k)
+               h_c,k = h_c − η Σ ∇_{h_c} L_k( λ_k h_{l,k} + (1 − λ_k) h_c ),  the solver's steps
+    server:    h_c = the mean of the cohort's h_c,k by size
+
+The paper interpolates hypotheses; we interpolate parameters, which is the same for a linear model and keeps one model
+to deploy. It judges λ by the loss; we use the client's validation loss (training loss where it has no such samples), as
+on its own training data λ = 1 would nearly always win. A client at λ = 1 does not train h_c. The paper asks one client
+at a time, we ask a cohort.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..aggregators import Aggregator, mean, weigh
+from ..core import Local, Method, Problem, Server, State
+from ..couplings import Free
+from ..errors import need, one_of
+from ..solvers import SGD, Solver
+from ..views import Mixed
+
+
+@dataclass(frozen=True)
+class Mapper(Method):
+    """Model interpolation: the better of a few mixtures of a local and the central model, both trained through it."""
+
+    lambdas: tuple[float, ...] = (0.0, 0.25, 0.5)
+    weighting: str = "size"
+    solver: Solver = SGD()
+    aggregate: Aggregator = mean
+
+    def __post_init__(self) -> None:
+        good = len(self.lambdas) > 0 and all(0 <= v <= 1 for v in self.lambdas)
+        need(good, f"mapper needs lambdas in [0, 1], at least one; got {list(self.lambdas)}.")
+        one_of("mapper", "weighting", self.weighting, ["uniform", "size"])
+
+    def init(self, problem: Problem) -> tuple[Server, State]:
+        h = problem.start
+        return {"w": h, "share": problem.share}, {"h": h, "lambda": h.new_full((1,), self.lambdas[0])}
+
+    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+        h_c, h_l, lam = down["w"], state["h"], state["lambda"]
+        lowest = torch.full_like(lam, torch.inf)
+        for value in self.lambdas:
+            view = Mixed(local, value, h_c)
+            h = self.solver.minimise(view, state["h"], Free(), stream=1)
+            loss, own = view.validation(h)[1], view.full_loss(h)
+            loss = torch.where(torch.isnan(loss), own, loss)[:, None]
+            better = loss < lowest
+            h_l, lam = torch.where(better, h, h_l), torch.where(better, value, lam)
+            lowest = torch.where(better, loss, lowest)
+        h_c = self.solver.minimise(Mixed(local, 1 - lam, h_l), h_c, Free())
+        return {"h": h_l, "lambda": lam}, {"w": h_c}
+
+    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+        weights = weigh(self.weighting, server["share"], ids)
+        return server | {"w": self.aggregate(messages["w"], weights, server["w"], messages.get("loss"))}
+
+    def personal(self, state: State, down: State, local: Local) -> Tensor:
+        return torch.lerp(down["w"], state["h"], state["lambda"])
+
+    def diagnose(self, state: State, down: State, local: Local) -> State:
+        return {"lambda": state["lambda"][:, 0]}

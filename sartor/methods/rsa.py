@@ -1,0 +1,58 @@
+"""RSA (Li et al., "RSA: Byzantine-robust stochastic aggregation methods for distributed learning", AAAI 2019).
+
+    min Σ_i E F(x_i, ξ_i) + f_0(x_0) + λ Σ_i ‖x_i − x_0‖_p                                                          (3)
+    client:  x_i = x_i − α ( ∇F(x_i, ξ_i) + λ ∂‖x_i − x_0‖_p )
+    server:  x_0 = x_0 − α ( ∇f_0(x_0) + λ Σ_i ∂‖x_0 − x_i‖_p ) over those that answered;   p = 1: ∂‖x‖_1 = sign(x)
+
+With p = 1 a hostile client moves each coordinate of x_0 by at most αλ. `server_lr` is the server's α, the solver holds
+the clients', which may take many steps a round (the paper: one). f_0 = `decay`/2 ‖x_0‖². `norm=False` takes
+(λ/p)‖·‖_p^p in place of the norm: the same at p = 1; at p = 2 the fixed point is pFedMe's and L2SGD's. ∂ is 0 at 0. The
+paper's server takes only sums, no mean, so there is no aggregator to choose. Personal models are the x_i.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..core import Local, Method, Problem, Server, State
+from ..couplings import LpNorm
+from ..diagnostics import prox_facts
+from ..errors import need, not_negative, positive
+from ..solvers import SGD, Solver
+
+
+@dataclass(frozen=True)
+class RSA(Method):
+    """Personal models tied to the server's by an Lp norm; the server adds up signs, so no client counts for more."""
+
+    lam: float = 3e-4
+    p: float = 1.0
+    norm: bool = True
+    server_lr: float = 1.0
+    decay: float = 0.0
+    solver: Solver = SGD()
+
+    def __post_init__(self) -> None:
+        positive("RSA", lam=self.lam, server_lr=self.server_lr)
+        not_negative("RSA", decay=self.decay)
+        need(self.p >= 1, f"RSA needs p >= 1 (a norm); got {self.p}.")
+
+    def init(self, problem: Problem) -> tuple[Server, State]:
+        return {"w": problem.start}, {"x": problem.start}
+
+    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+        x = self.solver.minimise(local, state["x"], LpNorm(self.lam, down["w"], self.p, self.norm))
+        return {"x": x}, {"x": x}
+
+    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+        x_0, x = server["w"], messages["x"]
+        votes = LpNorm(self.lam, x, self.p, self.norm).slope(x_0.expand_as(x)).sum(0)
+        return {"w": x_0 - self.server_lr * (self.decay * x_0 + self.lam * votes)}
+
+    def personal(self, state: State, down: State, local: Local) -> Tensor:
+        return state["x"]
+
+    def diagnose(self, state: State, down: State, local: Local) -> State:
+        return prox_facts(local, state["x"], LpNorm(self.lam, down["w"], self.p, self.norm), self.solver)

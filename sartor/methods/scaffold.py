@@ -1,0 +1,66 @@
+"""SCAFFOLD (Karimireddy et al., "Stochastic controlled averaging for federated learning", ICML 2020), Algorithm 1.
+
+    client in S:  y_i = x;   K steps:  y_i = y_i − η_l ( g_i(y_i) + c − c_i )
+                  c_i⁺ = (I) ∇f_i(x)   or   (II) c_i − c + (x − y_i) / (K η_l);   send y_i − x and c_i⁺ − c_i
+    server:       x = x + η_g/|S| Σ_S (y_i − x),   c = c + 1/N Σ_S (c_i⁺ − c_i)
+
+The solver holds (K, η_l). Option I costs a pass over the client's data and goes with any solver; option II is free and
+needs plain SGD: with momentum or decay (x − y_i)/(Kη_l) is no mean of gradients. All clients weigh alike. The message
+holds y_i in place of y_i − x, so that an aggregator sees models. There is no personal model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..aggregators import Aggregator, mean
+from ..core import Local, Method, Problem, Server, State
+from ..couplings import Linear
+from ..errors import need, one_of, positive
+from ..solvers import SGD, Solver
+
+
+@dataclass(frozen=True)
+class SCAFFOLD(Method):
+    """One global model; control variates take out the drift of local steps."""
+
+    option: str = "I"
+    server_lr: float = 1.0
+    solver: Solver = SGD()
+    aggregate: Aggregator = mean
+
+    def __post_init__(self) -> None:
+        positive("SCAFFOLD", server_lr=self.server_lr)
+        one_of("SCAFFOLD", "option", self.option, ["I", "II"])
+        s = self.solver
+        plain = isinstance(s, SGD) and not (s.momentum or s.weight_decay or s.reuse)
+        need(self.option == "I" or plain, "SCAFFOLD's option II needs sgd without momentum or decay; use option I.")
+
+    def init(self, problem: Problem) -> tuple[Server, State]:
+        x = problem.start
+        return {"w": x, "c": 0 * x, "share": problem.share}, {"c": 0 * x}
+
+    def downlink(self, server: Server, ids: Tensor, round: int) -> State:
+        return {k: server[k].expand(len(ids), -1) for k in ("w", "c")}
+
+    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+        x, c, c_i = down["w"], down["c"], state["c"]
+        y = self.solver.minimise(local, x, Linear(c - c_i))
+        if self.option == "I":
+            new = local.full_grad(x.contiguous())
+        else:
+            s = self.solver
+            assert isinstance(s, SGD)
+            K = s.epochs * (local.samples + s.batch - 1).div(s.batch, rounding_mode="floor")[:, None]
+            new = c_i - c + (x - y) / (s.lr * (K if s.steps is None else s.steps))
+        return {"c": new}, {"w": y, "c": new - c_i}
+
+    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+        x, y, dc = server["w"], messages["w"], messages["c"]
+        step = self.aggregate(y, y.new_ones(len(y)), x, messages.get("loss")) - x
+        return server | {"w": x + self.server_lr * step, "c": server["c"] + dc.sum(0) / len(server["share"])}
+
+    def diagnose(self, state: State, down: State, local: Local) -> State:
+        return {"gradient_mean": local.full_grad(down["w"].contiguous())}

@@ -1,0 +1,73 @@
+"""SKL: fine-tuning held back by the predictions (Jiang et al., ACL 2020, "SMART"; Ditto, Appendix C).
+
+    w* by FedAvg;   client k:  min_w  F_k(w) + λ/2 ( D_KL(f(w) ‖ f(w*)) + D_KL(f(w*) ‖ f(w)) ),  started at w*
+    f(w): the softmax of the outputs, on the same samples as F_k
+    with outputs z, p = softmax(z), q = softmax(z*), r = log p − log q:   ∂/∂z = p (r − <p, r>) + p − q
+
+The divergences are means over the batch. The personal model is made when it is asked for, and neither sent nor kept.
+A task without class probabilities (squared, hinge or a loss of one's own) is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..aggregators import Aggregator, mean, weigh
+from ..core import Batch, Local, Method, Problem, Server, State
+from ..couplings import Free
+from ..errors import need, one_of, positive
+from ..solvers import SGD, Solver
+from ..views import View
+
+
+class NearPredictions(View):
+    """f_i with the symmetrised divergence from the predictions of `w` [c, d]."""
+
+    def __init__(self, local: Local, lam: float, w: Tensor) -> None:
+        super().__init__(local)
+        self.lam, self.w = lam, w
+
+    def grad(self, theta: Tensor, batch: Batch) -> Tensor:
+        log_p = torch.log_softmax(self.local.outputs(theta, batch), -1)
+        log_q = torch.log_softmax(self.local.outputs(self.w[: len(theta)], batch), -1)
+        p, r = log_p.exp(), log_p - log_q
+        slope = p * (r - (p * r).sum(-1, keepdim=True)) + p - log_q.exp()
+        pulled = self.local.pullback(theta, batch, self.lam / 2 * batch.weight[..., None] * slope)
+        return self.local.grad(theta, batch).add_(pulled)
+
+
+@dataclass(frozen=True)
+class SKL(Method):
+    """FedAvg, then fine-tuning whose predictions stay near the global model's."""
+
+    lam: float = 0.1
+    weighting: str = "size"
+    solver: Solver = SGD()
+    finetune: Solver = SGD(epochs=5)
+    aggregate: Aggregator = mean
+
+    def __post_init__(self) -> None:
+        positive("SKL", lam=self.lam)
+        one_of("SKL", "weighting", self.weighting, ["uniform", "size"])
+
+    def init(self, problem: Problem) -> tuple[Server, State]:
+        need(
+            problem.loss == "cross-entropy",
+            f"SKL compares class probabilities, so it needs cross-entropy; got {problem.loss} loss. "
+            "Use ewc or ditto, or a softmax or mlp model.",
+        )
+        return {"w": problem.start, "share": problem.share}, {}
+
+    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+        return {}, {"w": self.solver.minimise(local, down["w"], Free())}
+
+    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+        weights = weigh(self.weighting, server["share"], ids)
+        return server | {"w": self.aggregate(messages["w"], weights, server["w"], messages.get("loss"))}
+
+    def personal(self, state: State, down: State, local: Local) -> Tensor:
+        w = down["w"].contiguous()
+        return self.finetune.minimise(NearPredictions(local, self.lam, w), w, Free(), stream=1)

@@ -1,0 +1,49 @@
+"""TERM (Li, Beirami, Sanjabi, Smith, "Tilted empirical risk minimization", ICLR 2021), tilted over clients.
+
+    R(t; w) = (1/t) log Σ_k p_k e^{t F_k(w)},   p_k = n_k / Σ n     (its hierarchical objective, samples untilted)
+    ∇R(t; w) = Σ_k π_k ∇F_k(w),   π_k ∝ p_k e^{t F_k(w)}
+    client:  w_k = local steps on F_k from w^t;   send w_k and F_k(w^t)
+    server:  w^{t+1} = Σ_k π_k w_k over those that answered
+
+t > 0 lifts the worst-off clients, t < 0 sets outliers aside, t = 0 is FedAvg. One full-batch step at each client is a
+gradient step on R. F_k(w^t) is over all of the client's training data. There is no personal model.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..aggregators import Aggregator, mean, weigh
+from ..core import Local, Method, Problem, Server, State
+from ..couplings import Free
+from ..errors import need, one_of
+from ..solvers import SGD, Solver
+
+
+@dataclass(frozen=True)
+class TERM(Method):
+    """One global model; clients weigh by e^{t·loss}, so that those served worst count more (or less: t < 0)."""
+
+    t: float = 1.0
+    weighting: str = "size"
+    solver: Solver = SGD()
+    aggregate: Aggregator = mean
+
+    def __post_init__(self) -> None:
+        need(math.isfinite(self.t), f"TERM needs a finite t; got {self.t}.")
+        one_of("TERM", "weighting", self.weighting, ["uniform", "size"])
+
+    def init(self, problem: Problem) -> tuple[Server, State]:
+        return {"w": problem.start, "share": problem.share}, {}
+
+    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+        w = down["w"]
+        return {}, {"w": self.solver.minimise(local, w, Free()), "loss": local.full_loss(w)}
+
+    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+        p, F = weigh(self.weighting, server["share"], ids), messages["loss"]
+        return server | {"w": self.aggregate(messages["w"], torch.softmax(p.log() + self.t * F, 0), server["w"], F)}
