@@ -72,14 +72,16 @@ def _lines(path: str) -> list[str]:
     return Path(path).read_text().splitlines() if Path(path).exists() else []
 
 
-def everything(peers: str) -> int:
-    """All parts; 1 when one of them failed (a missed target is a finding, not a failure)."""
+def everything(peers: str, only: str | None = None) -> int:
+    """All parts, or one of them anew; 1 when one failed (a missed target is a finding, not a failure)."""
     facts = about(peers)
     results: list[Result] = []
-    for name, program in OURS.items():
-        results += part(name, sys.executable, [program])
-    for name, program in PEERS.items():
-        results += part(name, peers, [program])
+    for name, program in {**OURS, **PEERS}.items():
+        if only in (None, name):
+            results += part(name, peers if name in PEERS else sys.executable, [program])
+    if only is not None:
+        anew = {r["part"] for r in results}
+        results = [r for r in json.loads(RECORD.read_text())["results"] if r["part"] not in anew] + results
     RECORD.write_text(json.dumps({"about": facts, "results": results}, indent=1) + "\n")
     (HERE / "RESULTS.md").write_text(page(facts, results))
     for result in results:
@@ -118,8 +120,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="compare with the recorded results")
     parser.add_argument("--peers", default=".venv-bench/bin/python", help="the Python that has Flower and pfl")
+    parser.add_argument("--only", choices=[*OURS, *PEERS], help="one part; the others stay as recorded")
     given = parser.parse_args()
-    sys.exit(guard() if given.quick else everything(given.peers))
+    sys.exit(guard() if given.quick else everything(given.peers, given.only))
 
 
 if __name__ == "__main__":

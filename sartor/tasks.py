@@ -8,7 +8,7 @@ slower than a loop, so models that have any run client by client. `vectorise` ov
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
 import torch
@@ -157,20 +157,31 @@ class ModelTask:
             grads = vmap(grad(self._one_loss), in_dims=(0, 0, 0, 0, 0, None))(self.unflatten(theta), *batch, train)
             return torch.cat([g.flatten(1) if g.dim() > 1 else g[:, None] for g in grads], dim=1)
         out = torch.empty_like(theta)
-        for i, row in enumerate(_rows(batch)):
-            params = [_channels_last(p.detach()).requires_grad_() for p in self.unflatten(theta[i])]
-            parts = torch.autograd.grad(self._one_loss(params, _channels_last(row[0]), *row[1:], train), params)
+        for i, parts in enumerate(self._each_grad(theta, batch, train)):
             torch.cat([g.reshape(-1) for g in parts], out=out[i])
         return out
+
+    def _each_grad(self, theta: Tensor, batch: Batch, train: bool) -> Iterator[Sequence[Tensor]]:
+        """The gradients of one client after the other, by parameter."""
+        for i, row in enumerate(_rows(batch)):
+            params = [p.detach().requires_grad_() for p in self.unflatten(theta[i])]
+            yield torch.autograd.grad(self._one_loss(params, _channels_last(row[0]), *row[1:], train), params)
 
     def descend_(self, theta: Tensor, batch: Batch, lr: float, pull: Pull) -> None:
         """theta −= lr ∇loss, in place, with `pull(theta, lr)` before the step lands."""
         if self._dense is not None:
             self._dense.descend_(theta, self._layers(theta), batch, lr, pull)
             return
-        g = self.grad(theta, batch)
+        if self.vectorise:
+            g = self.grad(theta, batch)
+            pull(theta, lr)
+            theta.sub_(g, alpha=lr)
+            return
+        grads = list(self._each_grad(theta, batch, True))
         pull(theta, lr)
-        theta.sub_(g, alpha=lr)
+        for row, parts in zip(theta, grads, strict=True):
+            for p, part in zip(self.unflatten(row), parts, strict=True):
+                p.sub_(part, alpha=lr)
 
     def _layers(self, theta: Tensor) -> list[Layer]:
         """θ's layers; made once for the many steps that a solver takes with one tensor."""
@@ -281,7 +292,7 @@ class ModelTask:
 
 
 def _channels_last(value: Tensor) -> Tensor:
-    """Images and kernels with their channels last in memory, which pooling and convolutions on a CPU run faster with.
+    """Images with their channels last in memory, which pooling and thin convolutions on a CPU run far faster with.
 
     Strides are given outright: with one channel `contiguous` believes that nothing is to be done, and the first
     convolution would fall back to the other layout.
