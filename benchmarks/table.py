@@ -7,7 +7,7 @@ from typing import Any
 Result = dict[str, Any]  # part, case; and what is known of ours, theirs, ratio, target, sense, difference, same, note
 
 INTRODUCTION = {
-    "plain loop": "Seconds per round; ratio = loop / ours; the loop's faster setting counts.",
+    "plain loop": "Seconds per round; ratio = loop / ours; the loop has PyTorch's default number of threads.",
     "plain loop, one thread": "The same against the loop with one thread: what `make bench-quick` looks at again.",
     "roofline": "Seconds per round, evaluation at every tenth; ratio = bare products / ours.",
     "Flower's simulation": "Seconds per round; ratio = Flower / ours.",
