@@ -24,6 +24,7 @@ from torch import Tensor
 
 from .core import Local, Method, Problem, Server, State
 from .errors import need
+from .rows import rows_of
 
 _SAME = 1e-5  # losses that differ by less are the same: rounding must not choose (a client's first step knows no λ)
 
@@ -76,15 +77,15 @@ class DynamicLam(Method):
             return new | {"lam": lams.expand(c, 1)}, message
         places = torch.arange(c).repeat_interleave(k)  # client 0 with each λ, client 1 with each λ, ...
         copies, lam = local.take(places), lams.repeat(c)[:, None]
-        method, down = self.at(lam), _rows(down, places)
-        new, message = method.client(_rows(inner, places), down, copies)
+        method, down = self.at(lam), rows_of(down, places)
+        new, message = method.client(rows_of(inner, places), down, copies)
         theta = method.personal(new, down, copies)
         assert theta is not None, "a method with a λ has personal models"
         count, loss = copies.validation(theta)
         loss = torch.where(count < self.few, (lam[:, 0] - self.middle).abs().to(loss), loss).view(c, k)
         best = loss <= loss.amin(1, keepdim=True) * (1 + _SAME)
         kept = torch.arange(c) * k + best.int().argmax(1).cpu()  # the first of the best
-        return _rows(new | {"lam": lam}, kept), _rows(message, kept)
+        return rows_of(new | {"lam": lam}, kept), rows_of(message, kept)
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         return self.method.server(server, ids, messages, round)
@@ -104,7 +105,7 @@ class DynamicLam(Method):
         found: State = {}
         for lam in sorted(set(state["lam"][:, 0].tolist())):
             here = torch.nonzero(state["lam"][:, 0] == lam)[:, 0].cpu()
-            theirs = self.at(lam).diagnose(_rows(state, here), _rows(down, here), local.take(here))
+            theirs = self.at(lam).diagnose(rows_of(state, here), rows_of(down, here), local.take(here))
             for name, value in theirs.items():
                 whole = found.setdefault(name, value.new_empty(len(state["lam"]), *value.shape[1:]))
                 whole[here] = value
@@ -112,11 +113,3 @@ class DynamicLam(Method):
 
     def warnings(self, server: Server, round: int, facts: Mapping[str, float]) -> list[str]:
         return self.at(max(self.lams)).warnings(server, round, facts)  # the largest λ is the first to overshoot
-
-
-def _rows(tensors: State, places: Tensor) -> State:
-    """The rows `places`; what is common to all stays one expanded row."""
-    return {
-        k: v[:1].expand(len(places), *v.shape[1:]) if v.stride(0) == 0 else v[places.to(v.device)]
-        for k, v in tensors.items()
-    }

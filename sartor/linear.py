@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -41,13 +42,10 @@ def descend_(
     )  # fmt: skip
 
 
+@lru_cache
 def available() -> bool:
-    """Whether Numba is installed."""
-    try:
-        import numba  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    """Whether Numba is installed; asked at every solve, looked up once."""
+    return find_spec("numba") is not None
 
 
 def _numpy(value: Tensor) -> np.ndarray:

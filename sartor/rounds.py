@@ -24,7 +24,8 @@ from .threads import one_thread
 
 _AT_ONCE = 4096  # clients that are scored in one go, so that scoring a large federation takes little memory
 Line = dict[str, Any]  # one line of history.jsonl
-# Answers left out as they hold NaN or Inf, clients not reached, late answers; rounds in which nobody answered.
+# Clients trained and their steps; answers left out as they hold NaN or Inf, clients not reached, late answers; rounds
+# in which nobody answered.
 COUNTS = ("trained", "steps", "excluded", "dropped", "late", "skipped")
 
 

@@ -61,6 +61,18 @@ def span(ids: Tensor) -> slice | Tensor:
     return slice(int(ids[0]), int(ids[-1]) + 1) if together else ids
 
 
+def rows_of(tensors: State, here: Tensor) -> State:
+    """The rows `here` of each; a row that is common to all (an expanded view, or the only one) stays one row."""
+    return {k: row_of(v, here) for k, v in tensors.items()}
+
+
+def row_of(value: Tensor, here: Tensor) -> Tensor:
+    """The rows `here` of one."""
+    if len(value) == 1 or value.stride(0) == 0:
+        return value[:1].expand(len(here), *value.shape[1:])
+    return value[span(here)]
+
+
 class Disk:
     """Rows in .npy files, sparse until written; a row that was never written is the start.
 

@@ -34,7 +34,7 @@ ALLOWED: dict[str, set[str]] = {
         "views",
         "blocks",
     },
-    "dynamic": {"core", "errors"},
+    "dynamic": {"core", "errors", "rows"},
     "data": {"core", "errors", "seeds"},
     "layers": {"errors"},
     "dense": {"core"},

@@ -29,8 +29,7 @@ from torch import Tensor
 
 from ..core import State
 from ..errors import Diverged, SartorError
-from ..rows import span
-from .stack import rows_of
+from ..rows import rows_of, span
 
 Request = dict[str, Any]
 Train = Callable[[int, np.ndarray, State], tuple[State, State]]  # round, ids, downlink → states, messages

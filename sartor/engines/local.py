@@ -23,10 +23,10 @@ from torch import Tensor
 from ..core import Method, Problem, State, Task
 from ..data.clients import Clients
 from ..errors import Diverged, SartorError
-from ..rows import Empty, Memory, Rows, span
+from ..rows import Empty, Memory, Rows, rows_of, span
 from ..threads import cores, one_thread
 from . import forked
-from .stack import Stack, rows_of
+from .stack import Stack
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")

@@ -11,7 +11,7 @@ from torch import Tensor
 from .. import linear
 from ..core import Batch, Plan, Pull, State, Task
 from ..data.clients import Clients
-from ..rows import span
+from ..rows import row_of
 from ..seeds import hashes, orders
 
 _SWEEP = 1024  # samples of each client that a pass without training looks at in one go
@@ -42,13 +42,11 @@ class Stack:
         takes = self._takes(size, epochs, steps)
         index, ys, weights = (v.unbind() for v in self._order(stream, size, start + takes))
         keys = self._keys(stream)
-        active = (takes[None, :] > np.arange(int(takes.max()))[:, None]).sum(1)
-        for t, a in enumerate(active.tolist(), start):
+        for t, a in enumerate(_at_work(takes), start):
             rows, y, weight, key = index[t], ys[t], weights[t], keys + t if self.task.random else keys
             if a < len(keys):
                 rows, y, weight, key = rows[:a], y[:a], weight[:a], key[:a]
-            x = self.data.x.index_select(0, rows.view(-1))
-            yield a, Batch(x.view(rows.shape + x.shape[1:]), y, weight, key)
+            yield a, Batch(self._inputs(rows), y, weight, key)
 
     def _takes(self, size: int, epochs: int, steps: int | None) -> np.ndarray:
         """[c] how many batches each client takes."""
@@ -90,10 +88,9 @@ class Stack:
         drawn = hashes(self.seed, f"layers {stream}", self.round, self.ids, np.zeros(1, dtype=np.int64))
         return torch.from_numpy((drawn[:, 0] >> np.uint64(2)).astype(np.int64)).to(self.data.x.device)
 
-    def _gather(self, index: Tensor, weight: Tensor, key: Tensor) -> Batch:
-        flat, shape = index.view(-1), index.shape
-        x, y = self.data.x.index_select(0, flat), self.data.y.index_select(0, flat)
-        return Batch(x.view(shape + x.shape[1:]), y.view(shape), weight, key)
+    def _inputs(self, rows: Tensor) -> Tensor:
+        x = self.data.x.index_select(0, rows.view(-1))
+        return x.view(rows.shape + x.shape[1:])
 
     def loss(self, theta: Tensor, batch: Batch) -> Tensor:
         return self.task.loss(theta, batch)
@@ -130,7 +127,9 @@ class Stack:
             index = torch.from_numpy(np.where(valid, first[here, None] + rows, first[here, None]))
             weight = torch.from_numpy(valid / counts[here, None]).to(self.data.x)
             key = torch.zeros(len(here), dtype=torch.int64, device=self.data.x.device)
-            yield torch.from_numpy(here).to(self.data.x.device), self._gather(index.to(self.data.x.device), weight, key)
+            rows_here = index.to(self.data.x.device)
+            batch = Batch(self._inputs(rows_here), self.data.y[rows_here], weight, key)
+            yield torch.from_numpy(here).to(self.data.x.device), batch
 
     def full_loss(self, theta: Tensor) -> Tensor:
         total = theta.new_zeros(len(theta))
@@ -177,8 +176,7 @@ class Stack:
         takes = self.counts * epochs
         index, _, _ = self._order(stream, 1, takes)
         first = torch.as_tensor(self.data.bounds[self.ids, 0], device=index.device)
-        active = (takes[None, :] > np.arange(int(takes.max()))[:, None]).sum(1)
-        for t, a in enumerate(active.tolist()):
+        for t, a in enumerate(_at_work(takes)):
             yield a, index[t, :a, 0] - first[:a]
 
     # --- scores -----------------------------------------------------------------------------------------------------
@@ -199,7 +197,7 @@ class Stack:
         classify = self.data.classes is not None
         own = self.statistics(theta)
         for here, batch in self._sweep(part, _SWEEP):
-            models = theta if len(here) == len(theta) else _rows(theta, here)
+            models = theta if len(here) == len(theta) else row_of(theta, here)
             output = self.task.predict(models, batch.x, {k: v[here] for k, v in own.items()})
             valid = (batch.weight > 0).to(torch.float64)
             loss[here] += (self.task.errors(output, batch.y).to(torch.float64) * valid).sum(1)
@@ -219,12 +217,7 @@ class Stack:
         return loss / count, torch.where(count > 0, fit, torch.nan)
 
 
-def rows_of(tensors: State, here: Tensor) -> State:
-    """The rows `here` of each; a row that is common to all (an expanded view, or the only one) stays one row."""
-    return {k: _rows(v, here) for k, v in tensors.items()}
-
-
-def _rows(value: Tensor, here: Tensor) -> Tensor:
-    if len(value) == 1 or value.stride(0) == 0:
-        return value[:1].expand(len(here), *value.shape[1:])
-    return value[span(here)]
+def _at_work(takes: np.ndarray) -> list[int]:
+    """For each step, how many clients take it: the first so many, as they are ordered by size."""
+    counts: list[int] = (takes[None, :] > np.arange(int(takes.max()))[:, None]).sum(1).tolist()
+    return counts
