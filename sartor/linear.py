@@ -7,15 +7,13 @@ linear layer with cross-entropy, squared or hinge loss, if Numba is installed; t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
-from importlib.util import find_spec
-from typing import Any
-
 import numpy as np
 from torch import Tensor
 
+from .compiled import compiled
+
 LOSSES = {"cross-entropy": 0, "squared": 1, "hinge": 2}
+_FAST = frozenset({"reassoc", "contract", "nsz", "arcp"})  # NaN and Inf stay what they are
 
 
 def descend_(
@@ -36,33 +34,14 @@ def descend_(
     kappa = np.empty(len(theta), dtype=_numpy(theta).dtype)
     kappa[:] = lr * (lam[:, 0].numpy() if isinstance(lam, Tensor) else lam) if anchor is not None else 0.0
     to = theta[:1] if anchor is None else anchor[:1] if anchor.stride(0) == 0 else anchor
-    _compiled()(
+    compiled(_steps, _FAST)(
         LOSSES[loss], bias, _numpy(theta), _numpy(x.flatten(1) if x.dim() > 1 else x[:, None]), _numpy(rows), _numpy(y),
         _numpy(weight), takes, repeats, lr, kappa, _numpy(to),
     )  # fmt: skip
 
 
-@lru_cache
-def available() -> bool:
-    """Whether Numba is installed; asked at every solve, looked up once."""
-    return find_spec("numba") is not None
-
-
 def _numpy(value: Tensor) -> np.ndarray:
     return value.contiguous().numpy()
-
-
-@lru_cache
-def _compiled() -> Callable[..., None]:
-    import numba
-
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-    options["fastmath"] = {"reassoc", "contract", "nsz", "arcp"}  # NaN and Inf stay what they are
-    try:
-        made: Callable[..., None] = numba.njit(cache=True, **options)(_steps)
-    except RuntimeError:  # nowhere to keep what was compiled
-        made = numba.njit(**options)(_steps)
-    return made
 
 
 def _steps(  # type: ignore[no-untyped-def]  # compiled: plain loops, four samples at a time to use a loaded row of W for each

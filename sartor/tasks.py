@@ -16,10 +16,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vjp, vmap
 
+from . import compiled
 from .core import Batch, Pull, State
 from .dense import DenseNet, Layer
 from .errors import need, unknown
 from .layers import KeyedDropout, OwnBatchNorm, own_layers
+from .pooling import fused
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # (output [b, k], target [b]) → [b]
 
@@ -68,6 +70,7 @@ class ModelTask:
         self._norms = [name for name, m in modules if isinstance(m, OwnBatchNorm)]
         convolutional = any(isinstance(m, nn.modules.conv._ConvNd) for _, m in modules)
         self.vectorise = not convolutional if vectorise is None else vectorise
+        self._alone = fused(self.training) if compiled.available() else self.training  # for one client at a time
         self._dense = DenseNet.of(self.training, self.kind) if vectorise is None else None
         single = self._dense is not None and len(self._dense.biases) == 1
         self.one_layer = (self.kind, self._dense.biases[0]) if self._dense is not None and single else None
@@ -123,38 +126,45 @@ class ModelTask:
 
     # --- one client ---------------------------------------------------------------------------------------------------
 
-    def _one_loss(self, params: list[Tensor], x: Tensor, y: Tensor, weight: Tensor, key: Tensor, train: bool) -> Tensor:
-        output = self._one_output(params, x, weight, key, {}, train)
+    def _one_loss(
+        self, params: list[Tensor], x: Tensor, y: Tensor, weight: Tensor, key: Tensor, module: nn.Module
+    ) -> Tensor:
+        output = self._one_output(params, x, weight, key, {}, module)
         return (self.per_sample(output, y) * weight).sum()
 
     def _one_output(
-        self, params: list[Tensor], x: Tensor, weight: Tensor, key: Tensor, statistics: State, train: bool
+        self, params: list[Tensor], x: Tensor, weight: Tensor, key: Tensor, statistics: State, module: nn.Module
     ) -> Tensor:
         tensors = dict(zip(self.names, params, strict=True)) | statistics
         tensors |= {f"{name}.key": key for name in self._dropouts}
         tensors |= {f"{name}.weight_of_samples": weight for name in self._norms}
-        output: Tensor = functional_call(self.training if train else self.scoring, tensors, (x,))
+        output: Tensor = functional_call(module, tensors, (x,))
         return output
+
+    def _module(self, train: bool) -> nn.Module:
+        """The model with its random layers on or off. Batch normalisation always uses the batch's own statistics."""
+        return self.training if train or self.has_statistics else self.scoring
 
     # --- a stack of clients -------------------------------------------------------------------------------------------
 
     def loss(self, theta: Tensor, batch: Batch, train: bool = True) -> Tensor:
         """[a, d] → [a]."""
-        params, train = self.unflatten(theta), train or self.has_statistics
+        params, module = self.unflatten(theta), self._module(train)
         if self.vectorise:
-            stacked: Tensor = vmap(self._one_loss, in_dims=(0, 0, 0, 0, 0, None))(params, *batch, train)
+            stacked: Tensor = vmap(self._one_loss, in_dims=(0, 0, 0, 0, 0, None))(params, *batch, module)
             return stacked
-        return torch.stack([self._one_loss([p[i] for p in params], *row, train) for i, row in enumerate(_rows(batch))])
+        return torch.stack([self._one_loss([p[i] for p in params], *row, module) for i, row in enumerate(_rows(batch))])
 
     def grad(self, theta: Tensor, batch: Batch, train: bool = True) -> Tensor:
-        """[a, d] → [a, d]. Batch normalisation always uses the batch's own statistics here."""
-        train = train or self.has_statistics
+        """[a, d] → [a, d]."""
         if self._dense is not None:
             out = torch.empty(theta.shape, dtype=theta.dtype, device=theta.device)
             self._dense.grad(self._layers(theta), batch, self._dense.layers(self.unflatten(out)))
             return out
         if self.vectorise:
-            grads = vmap(grad(self._one_loss), in_dims=(0, 0, 0, 0, 0, None))(self.unflatten(theta), *batch, train)
+            grads = vmap(grad(self._one_loss), in_dims=(0, 0, 0, 0, 0, None))(
+                self.unflatten(theta), *batch, self._module(train)
+            )
             return torch.cat([g.flatten(1) if g.dim() > 1 else g[:, None] for g in grads], dim=1)
         out = torch.empty_like(theta)
         for i, parts in enumerate(self._each_grad(theta, batch, train)):
@@ -163,9 +173,10 @@ class ModelTask:
 
     def _each_grad(self, theta: Tensor, batch: Batch, train: bool) -> Iterator[Sequence[Tensor]]:
         """The gradients of one client after the other, by parameter."""
+        module = self._alone if train else self._module(train)
         for i, row in enumerate(_rows(batch)):
             params = [p.detach().requires_grad_() for p in self.unflatten(theta[i])]
-            yield torch.autograd.grad(self._one_loss(params, _channels_last(row[0]), *row[1:], train), params)
+            yield torch.autograd.grad(self._one_loss(params, _channels_last(row[0]), *row[1:], module), params)
 
     def descend_(self, theta: Tensor, batch: Batch, lr: float, pull: Pull) -> None:
         """theta −= lr ∇loss, in place, with `pull(theta, lr)` before the step lands."""
@@ -194,16 +205,22 @@ class ModelTask:
         """[a, d] → [a, b, k], as in training."""
         params, (x, _, weight, key) = self.unflatten(theta), batch
         if self.vectorise:
-            stacked: Tensor = vmap(self._one_output, in_dims=(0, 0, 0, 0, None, None))(params, x, weight, key, {}, True)
+            stacked: Tensor = vmap(self._one_output, in_dims=(0, 0, 0, 0, None, None))(
+                params, x, weight, key, {}, self.training
+            )
             return stacked
-        each = [self._one_output([p[i] for p in params], x[i], weight[i], key[i], {}, True) for i in range(len(x))]
+        each = [
+            self._one_output([p[i] for p in params], x[i], weight[i], key[i], {}, self.training) for i in range(len(x))
+        ]
         return torch.stack(each)
 
     def pullback(self, theta: Tensor, batch: Batch, slope: Tensor) -> Tensor:
         """The gradient [a, d] of Σ slope · outputs(θ)."""
 
         def back(params: list[Tensor], x: Tensor, weight: Tensor, key: Tensor, slope: Tensor) -> list[Tensor]:
-            pulled: list[Tensor] = vjp(lambda p: self._one_output(p, x, weight, key, {}, True), params)[1](slope)[0]
+            pulled: list[Tensor] = vjp(lambda p: self._one_output(p, x, weight, key, {}, self.training), params)[1](
+                slope
+            )[0]
             return pulled
 
         params, (x, _, weight, key) = self.unflatten(theta), batch
@@ -227,16 +244,16 @@ class ModelTask:
         one_for_all = len(theta) > 1 and theta.stride(0) == 0 and not own  # an expanded view: one model, so one product
         if one_for_all or len(theta) == 1:
             single = {k: v[0] for k, v in own.items()}
-            output = self._one_output(self.unflatten(theta[0]), x.flatten(0, 1), weight, key, single, False)
+            output = self._one_output(self.unflatten(theta[0]), x.flatten(0, 1), weight, key, single, self.scoring)
             return output.reshape(*x.shape[:2], *output.shape[1:])
         params = self.unflatten(theta)
         if self.vectorise:
             stacked: Tensor = vmap(self._one_output, in_dims=(0, 0, None, None, 0, None))(
-                params, x, weight, key, own, False
+                params, x, weight, key, own, self.scoring
             )
             return stacked
         each = [
-            self._one_output([p[i] for p in params], x[i], weight, key, {k: v[i] for k, v in own.items()}, False)
+            self._one_output([p[i] for p in params], x[i], weight, key, {k: v[i] for k, v in own.items()}, self.scoring)
             for i in range(len(theta))
         ]
         return torch.stack(each)
@@ -250,7 +267,7 @@ class ModelTask:
         norms = {name: self.training.get_submodule(name) for name in self._norms}
 
         def record(params: list[Tensor], x: Tensor, weight: Tensor, key: Tensor) -> State:
-            self._one_output(params, x, weight, key, {}, True)
+            self._one_output(params, x, weight, key, {}, self.training)
             out: State = {}
             for name, norm in norms.items():
                 assert isinstance(norm, OwnBatchNorm) and norm.recorded is not None

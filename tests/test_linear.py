@@ -9,7 +9,7 @@ from federations import quadratics, ragged
 from torch import Tensor
 
 import sartor as st
-from sartor import linear
+from sartor import compiled, linear
 from sartor.core import Local
 from sartor.couplings import Coupling, Free, Projected, Projection, Quadratic
 from sartor.engines.stack import Stack
@@ -17,7 +17,7 @@ from sartor.models import layers
 from sartor.tasks import ModelTask
 
 DOUBLE = torch.float64
-pytestmark = pytest.mark.skipif(not linear.available(), reason="needs the extra `fast` (Numba)")
+pytestmark = pytest.mark.skipif(not compiled.available(), reason="needs the extra `fast` (Numba)")
 
 
 def stack(loss: str, bias: bool, dtype: torch.dtype = DOUBLE) -> Stack:
@@ -40,7 +40,7 @@ def both(s: Stack, solver: st.SGD, theta: Tensor, tie: Coupling, monkeypatch: py
     monkeypatch.setattr(linear, "descend_", lambda *a: calls.append(1) or plain(*a))
     fast = solver.minimise(s, theta, tie, start=1, stream=1)
     assert calls, "the compiled steps were not taken"
-    monkeypatch.setattr(linear, "available", lambda: False)
+    monkeypatch.setattr(compiled, "available", lambda: False)
     slow = solver.minimise(s, theta, tie, start=1, stream=1)
     assert len(calls) == 1
     return [fast, slow]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import linear
+from .. import compiled, linear
 from ..core import Batch, Plan, Pull, State, Task
 from ..data.clients import Clients
 from ..rows import row_of
@@ -105,7 +105,7 @@ class Stack:
 
     def descend_all_(self, theta: Tensor, plan: Plan, lam: float | Tensor, anchor: Tensor | None) -> bool:
         kind = self.task.one_layer
-        if kind is None or theta.device.type != "cpu" or not linear.available():
+        if kind is None or theta.device.type != "cpu" or not compiled.available():
             return False
         takes = self._takes(plan.size, plan.epochs, plan.steps)
         rows, y, weight = (v[plan.start :] for v in self._order(plan.stream, plan.size, plan.start + takes))

@@ -1,0 +1,27 @@
+"""Loops compiled by Numba where it is installed (the extra `fast`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any
+
+
+@lru_cache
+def available() -> bool:
+    """Whether Numba is installed; asked at every solve, looked up once."""
+    return find_spec("numba") is not None
+
+
+@lru_cache
+def compiled(loop: Callable[..., None], fast_math: frozenset[str] = frozenset()) -> Callable[..., None]:
+    """The loop as machine code, kept on disk where there is a place for it. Other threads may run beside it."""
+    import numba
+
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": set(fast_math)}
+    try:
+        made: Callable[..., None] = numba.njit(cache=True, **options)(loop)
+    except RuntimeError:  # nowhere to keep what was compiled
+        made = numba.njit(**options)(loop)
+    return made
