@@ -24,9 +24,10 @@ from sartor.aggregators import (
     MultiKrum,
     TrimmedMean,
 )
-from sartor.aggregators.base import gram
+from sartor.aggregators.base import gram, regram
 from sartor.aggregators.min_norm import min_norm
 from sartor.errors import SartorError
+from sartor.methods.flame import mean_of_last, remembering
 from sartor.settings import aggregator, spelled
 
 ALL = [made() for made in NAMES.values()]
@@ -118,7 +119,7 @@ def test_krum_against_its_definition(n: int, k: int) -> None:
     x, w, reference = draw(n, k)
     for f in range((n - 3) // 2 + 1):
         scores = by_hand_krum(x, f)
-        np.testing.assert_allclose(aggregators.distances.krum_scores(torch.as_tensor(x), f), scores, rtol=1e-10)
+        np.testing.assert_allclose(aggregators.distances.krum_scores(x @ x.T, f), scores, rtol=1e-10)
         np.testing.assert_array_equal(call(Krum(f), x), x[scores.argmin()])
         np.testing.assert_array_equal(call(Krum(f), x, reference=reference), x[scores.argmin()])
         best = np.argsort(scores)[: n - f - 2]
@@ -193,7 +194,7 @@ def test_fedmgda_against_scipy(n: int, k: int, epsilon: float) -> None:
     )
     found = call(FedMGDA(epsilon), x, w, reference=reference)
     np.testing.assert_allclose(found, reference + np.median(norms) * (oracle.x @ g), atol=1e-5)
-    lam = min_norm(gram(torch.as_tensor(g)), first, *np.array(box).T)
+    lam = min_norm(gram(torch.as_tensor(g)).numpy(), first, *np.array(box).T)
     assert abs(lam.sum() - 1) < 1e-12 and all(a - 1e-12 <= v <= b + 1e-12 for v, (a, b) in zip(lam, box, strict=True))
     assert ((lam @ g) ** 2).sum() <= oracle.fun + 1e-9
 
@@ -354,3 +355,30 @@ def test_enough_messages_are_not_refused() -> None:
     MultiKrum(2, keep=5).check(7)
     TrimmedMean(0.2).check(5)
     KNorm(4).check(5)
+
+
+def test_inner_products_are_taken_anew_only_with_what_changed() -> None:
+    rng = np.random.default_rng(5)
+    x = torch.as_tensor(rng.normal(size=(7, 40)))
+    G = gram(x)
+    x[[2, 5]] = torch.as_tensor(rng.normal(size=(2, 40)))
+    G[0, 1] = G[1, 0] = 99.0  # of clients that did not change: believed, not computed
+    new = regram(G, x, torch.tensor([2, 5]))
+    expected = x.numpy() @ x.numpy().T
+    expected[0, 1] = expected[1, 0] = 99.0
+    np.testing.assert_allclose(new.numpy(), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("aggregate", [Krum(), MultiKrum(), GeometricMedian()])
+def test_from_kept_products_as_from_the_messages(aggregate: Aggregator) -> None:
+    """FLAME keeps the products of everyone's last u about the origin; a cohort of 4 of 9 changes them bit by bit."""
+    rng = np.random.default_rng(6)
+    first = torch.as_tensor(rng.normal(size=12))
+    server = remembering(9, first, aggregate)
+    last = first.expand(9, -1).clone()
+    for _ in range(6):
+        ids = torch.as_tensor(np.sort(rng.choice(9, 4, replace=False)))
+        last[ids] = torch.as_tensor(rng.normal(size=(4, 12)))
+        server = mean_of_last(server, ids, {"u": last[ids]}, aggregate)
+        expected = aggregate(last, torch.ones(9, dtype=torch.float64), torch.as_tensor(rng.normal(size=12)))
+        torch.testing.assert_close(server["w"], expected, rtol=1e-6, atol=1e-6)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import Aggregator, Mean, gram, mean, weigh
+from .base import Aggregator, Mean, gram, mean, regram, weigh
 from .coordinates import Median, TrimmedMean
 from .distances import GeometricMedian, Krum, MultiKrum
 from .min_norm import fair_weights
@@ -37,5 +37,6 @@ __all__ = [
     "fair_weights",
     "gram",
     "mean",
+    "regram",
     "weigh",
 ]

@@ -25,6 +25,7 @@ class Aggregator(ABC):
 
     paper: ClassVar[str] = "-"
     needs_losses: ClassVar[bool] = False  # of the received model at each client; see wrappers/losses.py
+    by_products: ClassVar[bool] = False  # sees messages only through their inner products: has `of_products`
 
     @abstractmethod
     def __call__(
@@ -35,6 +36,10 @@ class Aggregator(ABC):
         `reference` [k] is the point from which messages are updates: the server's value before (none: zero). `losses`
         [n] are those of `needs_losses`. The order of the messages does not matter; all of them are finite.
         """
+
+    def of_products(self, G: Tensor, messages: Tensor, weights: Tensor) -> Tensor:
+        """As the call, from inner products [n, n] about any origin that a server has kept up to date (`regram`)."""
+        raise NotImplementedError(f"{type(self).__name__} needs the messages themselves")
 
     def check(self, n: int) -> None:
         """Refuse n messages a round where the rule has no meaning for so many; `n` is 1 or more.
@@ -73,15 +78,28 @@ def by_columns(messages: Tensor, rule: Callable[[Tensor], Tensor]) -> Tensor:
     return torch.cat([rule(part.T.contiguous()) for part in torch.split(messages, _COLUMNS, dim=1)])
 
 
-def gram(messages: Tensor, reference: Tensor | None = None) -> np.ndarray:
+def gram(messages: Tensor, reference: Tensor | None = None) -> Tensor:
     """[n, n] inner products of the updates, in double precision, by matrix products."""
     total = torch.zeros(len(messages), len(messages), dtype=torch.float64, device=messages.device)
     for start in range(0, messages.shape[1], _COLUMNS):
         part = messages[:, start : start + _COLUMNS].double()
         part = part if reference is None else part - reference[start : start + _COLUMNS].double()
         total += part @ part.T
-    found: np.ndarray = total.cpu().numpy()
-    return found
+    return total
+
+
+def regram(G: Tensor, messages: Tensor, changed: Tensor) -> Tensor:
+    """`gram(messages)`, from G of before, when only the messages at the places `changed` are new."""
+    if len(changed) == len(messages):
+        return gram(messages)
+    rows = G.new_zeros(len(changed), len(messages))
+    for part in torch.split(messages, _COLUMNS, dim=1):
+        whole = part.double()
+        rows += whole[changed] @ whole.T
+    G = G.clone()
+    G[changed] = rows
+    G[:, changed] = rows.T
+    return G
 
 
 def rank(values: np.ndarray, messages: Tensor) -> Tensor:

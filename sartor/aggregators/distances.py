@@ -23,10 +23,10 @@ def squares(G: np.ndarray) -> np.ndarray:
     return np.where(away <= 1e-14 * (own[:, None] + own[None, :]), 0.0, away)
 
 
-def krum_scores(messages: Tensor, f: int, reference: Tensor | None = None) -> np.ndarray:
+def krum_scores(G: np.ndarray, f: int) -> np.ndarray:
     """[n] Σ ‖m_i − m_j‖² over the n − f − 2 messages j that are nearest to i."""
-    n = len(messages)
-    away = squares(gram(messages, reference))
+    n = len(G)
+    away = squares(G)
     np.fill_diagonal(away, np.inf)  # nobody is his own neighbour
     scores: np.ndarray = np.sort(away, axis=1)[:, : max(1, n - f - 2)].sum(1) if n > 1 else np.zeros(1)
     return scores
@@ -56,6 +56,7 @@ class Krum(Aggregator):
 
     f: int | None = None  # hostile messages to be expected; none: the most that n allow, (n − 3) / 2
     paper: ClassVar[str] = "Blanchard et al. 2017"
+    by_products: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         need(self.f is None or self.f >= 0, f"Krum needs f >= 0; got {self.f}.")
@@ -66,7 +67,10 @@ class Krum(Aggregator):
     def __call__(
         self, messages: Tensor, weights: Tensor, reference: Tensor | None = None, losses: Tensor | None = None
     ) -> Tensor:
-        scores = krum_scores(messages, _tolerated(self.f, len(messages)), reference)
+        return self.of_products(gram(messages, reference), messages, weights)
+
+    def of_products(self, G: Tensor, messages: Tensor, weights: Tensor) -> Tensor:
+        scores = krum_scores(G.cpu().numpy(), _tolerated(self.f, len(messages)))
         return messages[rank(scores, messages)[0]]
 
 
@@ -77,6 +81,7 @@ class MultiKrum(Aggregator):
     f: int | None = None  # hostile messages to be expected; none: the most that n allow, (n − 3) / 2
     keep: int | None = None  # none: n − f − 2; the code of Ditto keeps n − f
     paper: ClassVar[str] = "Blanchard et al. 2017"
+    by_products: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         need(self.f is None or self.f >= 0, f"multi-Krum needs f >= 0; got {self.f}.")
@@ -89,9 +94,12 @@ class MultiKrum(Aggregator):
     def __call__(
         self, messages: Tensor, weights: Tensor, reference: Tensor | None = None, losses: Tensor | None = None
     ) -> Tensor:
+        return self.of_products(gram(messages, reference), messages, weights)
+
+    def of_products(self, G: Tensor, messages: Tensor, weights: Tensor) -> Tensor:
         n = len(messages)
         f = _tolerated(self.f, n)
-        best = rank(krum_scores(messages, f, reference), messages)[: self.keep or max(1, n - f - 2)]
+        best = rank(krum_scores(G.cpu().numpy(), f), messages)[: self.keep or max(1, n - f - 2)]
         w = weights[best]
         return (w / w.sum()) @ messages[best]
 
@@ -108,6 +116,7 @@ class GeometricMedian(Aggregator):
     smooth: float = 1e-6
     steps: int = 1000
     paper: ClassVar[str] = "Pillutla et al. 2022"
+    by_products: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         positive("the geometric median", smooth=self.smooth, steps=self.steps)
@@ -115,8 +124,11 @@ class GeometricMedian(Aggregator):
     def __call__(
         self, messages: Tensor, weights: Tensor, reference: Tensor | None = None, losses: Tensor | None = None
     ) -> Tensor:
+        return self.of_products(gram(messages, reference), messages, weights)
+
+    def of_products(self, G: Tensor, messages: Tensor, weights: Tensor) -> Tensor:
         w = weights.double().cpu().numpy()
-        mixture = self._mixture(gram(messages, reference), w / w.sum())
+        mixture = self._mixture(G.cpu().numpy(), w / w.sum())
         return torch.from_numpy(mixture).to(messages) @ messages
 
     def _mixture(self, G: np.ndarray, w: np.ndarray) -> np.ndarray:

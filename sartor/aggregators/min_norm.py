@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 
-def fair_weights(G: np.ndarray, weights: Tensor, epsilon: float) -> Tensor:
+def fair_weights(G: Tensor, weights: Tensor, epsilon: float) -> Tensor:
     """[n] FedMGDA+'s λ*: the shortest mixture of vectors with this Gram matrix, within ε of the weights' shares."""
     first = weights.double().cpu().numpy()
     first = first / first.sum()
     low, high = np.maximum(first - epsilon, 0.0), np.minimum(first + epsilon, 1.0)
-    return torch.from_numpy(min_norm(G, first, low, high)).to(weights)
+    return torch.from_numpy(min_norm(G.cpu().numpy(), first, low, high)).to(weights)
 
 
 def min_norm(

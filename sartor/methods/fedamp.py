@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..aggregators import gram, regram
 from ..attention import KINDS, attention
 from ..core import Local, Method, Problem, Server, State
 from ..couplings import Quadratic
@@ -55,9 +56,12 @@ class FedAMP(Method):
     def beta_k(self, k: int) -> float:
         return self.beta * self.beta_decay ** (k // self.beta_every)
 
-    def weights(self, W: Tensor, ids: Tensor) -> Tensor:
-        """ξ [c, m]: how much of every model goes into u_i of the clients `ids`. Rows sum to 1."""
-        A = attention(self.attention, self.sigma, W, ids, ratios=self.alpha is None)
+    def weights(self, G: Tensor, ids: Tensor) -> Tensor:
+        """ξ [c, m]: how much of every model goes into u_i of the clients `ids`. Rows sum to 1.
+
+        G [m, m] are the models' inner products; the server takes anew only those of clients that answered.
+        """
+        A = attention(self.attention, self.sigma, G, ids, ratios=self.alpha is None)
         total = A.sum(1, keepdim=True)
         if self.alpha is None:
             xi = A * ((1 - self.self_weight) / total.clamp(min=1e-30))
@@ -73,15 +77,18 @@ class FedAMP(Method):
         return xi
 
     def init(self, problem: Problem) -> tuple[Server, State]:
-        w = problem.start
-        return {"w": Rows(problem.clients, w)}, {"w": w}
+        w, m = problem.start, problem.clients
+        products = {} if self.among == "cohort" else {"products": w.double().square().sum().expand(m, m)}
+        return {"w": Rows(m, w)} | products, {"w": w}
 
     def downlink(self, server: Server, ids: Tensor, round: int) -> State:
         if self.among == "cohort":
             W = server["w"][ids]
-            return {"u": self.weights(W, torch.arange(len(ids))) @ W}
-        W = server["w"].whole()
-        return {"u": self.weights(W, ids) @ W}
+            xi = self.weights(gram(W), torch.arange(len(ids)))
+        else:
+            W = server["w"].whole()
+            xi = self.weights(server["products"], ids)
+        return {"u": xi.to(W) @ W}
 
     def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
         u = down["u"]
@@ -89,7 +96,10 @@ class FedAMP(Method):
         return {"w": w}, {"w": w}
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        return {"w": server["w"].replaced(ids, messages["w"])}
+        W = server["w"].replaced(ids, messages["w"])
+        if self.among == "cohort":
+            return {"w": W}
+        return {"w": W, "products": regram(server["products"], W.whole(), ids)}
 
     def shared(self, server: Server) -> None:
         return None
@@ -100,7 +110,7 @@ class FedAMP(Method):
     def collaboration(self, server: Server) -> Tensor | None:
         if self.among == "cohort":
             return None
-        return self.weights(server["w"].whole(), torch.arange(len(server["w"])))
+        return self.weights(server["products"], torch.arange(len(server["w"])))
 
     def diagnose(self, state: State, down: State, local: Local) -> State:
         facts = prox_facts(local, state["w"], Quadratic(1 / self.beta_k(local.round), down["u"]), self.solver)
