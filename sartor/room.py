@@ -22,6 +22,7 @@ class Wanted:
 
     tables: int  # one row for every client: their states, and what the server remembers of them
     cohort: int  # those asked in a round: states, messages and downlinks
+    server: int  # what else the server holds
 
     @classmethod
     def of(cls, method: Method, model: Tensor, clients: int, server: Server, start: State, cohort: int) -> Wanted:
@@ -29,11 +30,12 @@ class Wanted:
         each = sum(_bytes(v) for v in start.values())
         kept = sum(_bytes(v.start) for v in server.values() if isinstance(v, Rows))
         asked = clients if method.train_all else cohort
-        return cls(clients * (each + kept), asked * (2 * each + 3 * _bytes(model)))
+        other = sum(_bytes(v) for v in server.values() if isinstance(v, Tensor))
+        return cls(clients * (each + kept), asked * (2 * each + 3 * _bytes(model)), other)
 
     def memory(self, on_disk: bool) -> int:
         """In memory: tables are there twice while a checkpoint is written; on disk a checkpoint holds some rounds'."""
-        return _BASE + self.cohort + (0 if on_disk else 2 * self.tables)
+        return _BASE + self.cohort + 2 * self.server + (0 if on_disk else 2 * self.tables)
 
 
 def of_data(clients: Clients) -> int:

@@ -1,14 +1,16 @@
 """A task: an nn.Module and a loss as functions of flat vectors, for a stack of clients at once.
 
 Plain fully connected models have their gradient written out (dense.py); other models are vectorised over clients
-(torch.func), but not convolutions: on a CPU a stack of small convolutions becomes one grouped convolution, which is
-slower than a loop, so models that have any run client by client. `vectorise` overrides the rule.
+(torch.func) and their operations recorded (traced.py), but not convolutions: on a CPU a stack of small convolutions
+becomes one grouped convolution, which is slower than a loop, so models that have any run client by client. `vectorise`
+overrides the rule.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 
 import torch
@@ -22,6 +24,7 @@ from .dense import DenseNet, Layer
 from .errors import need, unknown
 from .layers import KeyedDropout, OwnBatchNorm, own_layers
 from .pooling import fused
+from .traced import Traced
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # (output [b, k], target [b]) → [b]
 
@@ -47,7 +50,13 @@ LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "squared": squared, "
 class ModelTask:
     """The loss of a model on a batch, its gradient and its predictions, as functions of θ [a, d]."""
 
-    def __init__(self, model: nn.Module, loss: str | Loss = "cross-entropy", vectorise: bool | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: str | Loss = "cross-entropy",
+        vectorise: bool | None = None,
+        compile: bool = False,
+    ) -> None:
         if isinstance(loss, str) and loss not in LOSSES:
             raise unknown("loss", loss, LOSSES)
         self.per_sample: Loss = LOSSES[loss] if isinstance(loss, str) else loss
@@ -75,6 +84,7 @@ class ModelTask:
         single = self._dense is not None and len(self._dense.biases) == 1
         self.one_layer = (self.kind, self._dense.biases[0]) if self._dense is not None and single else None
         self._laid_out: tuple[Tensor, list[Layer]] | None = None
+        self._stacked_grad = Traced(self._grad_by_vmap, compile)
         linear = [m for m in self.training.modules() if isinstance(m, nn.Linear)]
         self.linear = self._dense is not None and len(linear) == 1 and linear[0].out_features == 1
         self.random = bool(self._dropouts)
@@ -162,14 +172,16 @@ class ModelTask:
             self._dense.grad(self._layers(theta), batch, self._dense.layers(self.unflatten(out)))
             return out
         if self.vectorise:
-            grads = vmap(grad(self._one_loss), in_dims=(0, 0, 0, 0, 0, None))(
-                self.unflatten(theta), *batch, self._module(train)
-            )
-            return torch.cat([g.flatten(1) if g.dim() > 1 else g[:, None] for g in grads], dim=1)
+            return self._stacked_grad(train, theta, *batch)
         out = torch.empty_like(theta)
         for i, parts in enumerate(self._each_grad(theta, batch, train)):
             torch.cat([g.reshape(-1) for g in parts], out=out[i])
         return out
+
+    def _grad_by_vmap(self, train: bool, theta: Tensor, *batch: Tensor) -> Tensor:
+        one = partial(self._one_loss, module=self._module(train))
+        grads = vmap(grad(one))(self.unflatten(theta), *batch)
+        return torch.cat([g.flatten(1) if g.dim() > 1 else g[:, None] for g in grads], dim=1)
 
     def _each_grad(self, theta: Tensor, batch: Batch, train: bool) -> Iterator[Sequence[Tensor]]:
         """The gradients of one client after the other, by parameter."""
