@@ -27,6 +27,11 @@ def unknown(kind: str, name: object, known: Iterable[str], do: str = "") -> Sart
     return SartorError(f"unknown {kind} {str(name)!r}: {hint}{' ' + do if do else ''}")
 
 
+def reason(error: Exception) -> str:
+    """Why a file could not be read or written, in the system's words where it has some."""
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
 def need(condition: bool, message: str) -> None:
     """Refuse with `message` unless `condition` holds."""
     if not condition:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from .core import State
-from .errors import SartorError
+from .errors import SartorError, reason
 
 Empty = Callable[..., Tensor]  # (shape, dtype=..., device=...) → a tensor
 Blocks = tuple[tuple[Tensor, Tensor], ...]
@@ -114,9 +114,8 @@ class Disk:
         try:
             yield
         except (OSError, ValueError) as e:
-            reason = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
             raise SartorError(
-                f"cannot keep the clients' states in {self.folder}: {reason}. What the last checkpoint holds is "
+                f"cannot keep the clients' states in {self.folder}: {reason(e)}. What the last checkpoint holds is "
                 "unharmed; free some space and go on with --resume, or use --store memory."
             ) from e
 

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from .core import State
-from .errors import SartorError
+from .errors import SartorError, reason
 
 
 @contextmanager
@@ -29,9 +29,8 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(f.fileno())
         os.replace(temporary, path)
     except (OSError, SafetensorError) as e:
-        reason = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
         raise SartorError(
-            f"cannot write {path}: {reason}. What was saved there before is unharmed; "
+            f"cannot write {path}: {reason(e)}. What was saved there before is unharmed; "
             "free some space or choose another folder with --out."
         ) from e
     finally:

@@ -28,69 +28,54 @@ class GradientFlip(Attack):
 _FLAME = math.sqrt(0.1)  # "the noise variance is set to 0.1"
 
 
-def _std(owner: str, std: float | None, like: str, known: dict[str, float]) -> float:
-    one_of(owner, "like", like, known)
-    if std is not None:
-        positive(owner, std=std)
-    return known[like] if std is None else std
-
-
 def _normal(draw: np.random.Generator, std: float, like: Tensor) -> Tensor:
     return torch.from_numpy(draw.normal(0.0, std, like.shape)).to(like)
 
 
 @dataclass(frozen=True)
-class SameValue(Attack):
-    """The message is p·1 with p ~ N(0, std²), drawn anew in every round."""
+class _Drawn(Attack):
+    """An attack that FLAME and Lp-Proj share and draw from N(0, std²) of their own: `like` says whose."""
 
     std: float | None = None  # none: as in `like`
-    like: str = "flame"  # √0.1 as printed; "flame-code" 0.01; "lp-proj" 100
+    like: str = "flame"
     paper: ClassVar[str] = "FLAME, Lp-Proj"
     site: ClassVar[str] = "message"
+    known: ClassVar[dict[str, float]] = {}
 
     def __post_init__(self) -> None:
-        self.deviation()
+        one_of(type(self).__name__, "like", self.like, self.known)
+        if self.std is not None:
+            positive(type(self).__name__, std=self.std)
 
     def deviation(self) -> float:
-        return _std("same-value", self.std, self.like, {"flame": _FLAME, "flame-code": 0.01, "lp-proj": 100.0})
+        return self.known[self.like] if self.std is None else self.std
+
+
+@dataclass(frozen=True)
+class SameValue(_Drawn):
+    """The message is p·1 with p ~ N(0, std²), drawn anew in every round."""
+
+    known: ClassVar[dict[str, float]] = {"flame": _FLAME, "flame-code": 0.01, "lp-proj": 100.0}
 
     def message(self, honest: Tensor, base: Tensor, draw: np.random.Generator, cohort: int) -> Tensor:
         return torch.full_like(honest, draw.normal(0.0, self.deviation()))
 
 
 @dataclass(frozen=True)
-class SignFlip(Attack):
+class SignFlip(_Drawn):
     """The message is −|p| times the honest one with p ~ N(0, std²), drawn anew in every round."""
 
-    std: float | None = None  # none: as in `like`
-    like: str = "flame"  # √0.1 as printed; "flame-code" 1; "lp-proj" 10
-    paper: ClassVar[str] = "FLAME, Lp-Proj"
-    site: ClassVar[str] = "message"
-
-    def __post_init__(self) -> None:
-        self.deviation()
-
-    def deviation(self) -> float:
-        return _std("sign-flip", self.std, self.like, {"flame": _FLAME, "flame-code": 1.0, "lp-proj": 10.0})
+    known: ClassVar[dict[str, float]] = {"flame": _FLAME, "flame-code": 1.0, "lp-proj": 10.0}
 
     def message(self, honest: Tensor, base: Tensor, draw: np.random.Generator, cohort: int) -> Tensor:
         return -abs(draw.normal(0.0, self.deviation())) * honest
 
 
 @dataclass(frozen=True)
-class Gaussian(Attack):
+class Gaussian(_Drawn):
     """The message is N(0, std² I)."""
 
-    std: float | None = None  # none: as in `like`
-    like: str = "flame"  # √0.1 as printed; "flame-code" 1; "lp-proj" 100
-    paper: ClassVar[str] = "FLAME, Lp-Proj"
-    site: ClassVar[str] = "message"
-
-    def __post_init__(self) -> None:
-        self.deviation()
-
-    def deviation(self) -> float:
-        return _std("gaussian", self.std, self.like, {"flame": _FLAME, "flame-code": 1.0, "lp-proj": 100.0})
+    known: ClassVar[dict[str, float]] = {"flame": _FLAME, "flame-code": 1.0, "lp-proj": 100.0}
 
     def message(self, honest: Tensor, base: Tensor, draw: np.random.Generator, cohort: int) -> Tensor:
         return _normal(draw, self.deviation(), honest)
