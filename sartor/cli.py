@@ -61,7 +61,7 @@ Model = Annotated[
 Loss = Annotated[str | None, typer.Option(help="cross-entropy, squared or hinge [what fits the model]")]
 Rounds = Annotated[int, typer.Option(help="communication rounds")]
 Cohort = Annotated[int | None, typer.Option(help="clients asked per round [all]")]
-Sampling = Annotated[str, typer.Option(help="cohorts drawn uniform, or by size")]
+Sampling = Annotated[str, typer.Option(help="cohorts drawn uniform, by size, or poisson (each by a coin of its own)")]
 Lams = Annotated[
     str | None,
     typer.Option("--lams", help="candidates, as in 0.1,1,2: each client picks its lam on its validation data"),
@@ -82,6 +82,14 @@ Drop = Annotated[float, typer.Option(help="the share of clients that is not reac
 Stragglers = Annotated[float, typer.Option(help="the share of clients that answers a round late")]
 Stale = Annotated[str, typer.Option(help="late answers: use or discard")]
 Patience = Annotated[int, typer.Option(help="rounds in a row without any answer after which a run stops")]
+Unseen = Annotated[float, typer.Option(help="the share of clients that takes no part and is served afterwards")]
+UnseenSteps = Annotated[int, typer.Option(help="visits to the server of each unseen client")]
+DpNoise = Annotated[float | None, typer.Option(help="differential privacy: noise as a multiple of the clip")]
+DpEpsilon = Annotated[float | None, typer.Option(help="differential privacy: the epsilon to find the noise for")]
+DpClip = Annotated[float | None, typer.Option(help="the most that a message may differ from what it answers [1]")]
+DpDelta = Annotated[float | None, typer.Option(help="the delta of the guarantee [1e-5]")]
+DpWhere = Annotated[str | None, typer.Option(help="noise is added by the server (trusted) or each client [server]")]
+DpAccountant = Annotated[str | None, typer.Option(help="rdp, or prv (tighter, but numerical) [rdp]")]
 SolverKind = Annotated[str | None, typer.Option("--solver", help="sgd, adam, exact, inexact [the method's own]")]
 Lr = Annotated[float | None, typer.Option(help="the local solver's step size")]
 Epochs = Annotated[int | None, typer.Option(help="local epochs per round")]
@@ -176,6 +184,14 @@ def run(
     stragglers: Stragglers = 0.0,
     stale: Stale = "use",
     patience: Patience = 10,
+    unseen: Unseen = 0.0,
+    unseen_steps: UnseenSteps = 10,
+    dp_noise: DpNoise = None,
+    dp_epsilon: DpEpsilon = None,
+    dp_clip: DpClip = None,
+    dp_delta: DpDelta = None,
+    dp_where: DpWhere = None,
+    dp_accountant: DpAccountant = None,
     seed: Annotated[int, typer.Option(help="results depend on it and the settings only")] = 0,
     set_: Annotated[
         list[str] | None,
@@ -294,6 +310,14 @@ def compare(
     stragglers: Stragglers = 0.0,
     stale: Stale = "use",
     patience: Patience = 10,
+    unseen: Unseen = 0.0,
+    unseen_steps: UnseenSteps = 10,
+    dp_noise: DpNoise = None,
+    dp_epsilon: DpEpsilon = None,
+    dp_clip: DpClip = None,
+    dp_delta: DpDelta = None,
+    dp_where: DpWhere = None,
+    dp_accountant: DpAccountant = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="METHOD.FIELD=VALUE", help="a method's field, e.g. flame.lam=1.0; repeatable"),

@@ -116,6 +116,8 @@ class Comparison:
                 row[model]["accuracy_seed_std"] = float(np.std([f["accuracy_mean"] for f in found]))
         for k in ("bytes_up", "bytes_down", "seconds"):
             row[k] = float(np.mean([c.summary[k] for c in good])) if good else None
+        row["unseen"] = _over_seeds([c.summary["unseen"] for c in good if c.summary.get("unseen")])
+        row["privacy"] = good[0].summary.get("privacy") if good else None
         row["gain"], row["lose"], row["of"] = self._against_local(good)
         row["warnings"] = list(dict.fromkeys(w for c in good for w in c.summary["warnings"]))
         return row
@@ -130,6 +132,17 @@ class Comparison:
             return None, None, None
         ours, theirs = (np.concatenate(side) for side in zip(*pairs, strict=True))
         return *gains(ours, theirs), int((~np.isnan(ours + theirs)).sum())
+
+
+def _over_seeds(found: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """What unseen clients get, averaged."""
+    if not found:
+        return None
+    out: dict[str, Any] = {k: found[0][k] for k in ("clients", "steps")}
+    for model in MODELS:
+        each = [f[model] for f in found if f[model] is not None]
+        out[model] = {k: _mean([e[k] for e in each]) for k in each[0]} if each else None
+    return out
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -239,7 +252,18 @@ def _failed(recipe: Recipe, plain: Recipe, clients: Clients, error: str) -> dict
     full = plain.complete(clients)
     known = {k: getattr(full, k) for k in ("method", "data", "partition", "model", "clients", "cohort")}
     known |= {k: getattr(recipe, k) for k in ("rounds", "report", "seed", "drop", "stragglers", *Scenario._fields)}
-    empty = ("reported_round", "seconds", "bytes_up", "bytes_down", "parameters", "hostile", *COUNTS, *MODELS)
+    empty = (
+        "reported_round",
+        "seconds",
+        "bytes_up",
+        "bytes_down",
+        "parameters",
+        "hostile",
+        *COUNTS,
+        *MODELS,
+        "unseen",
+        "privacy",
+    )
     return {**known, **dict.fromkeys(empty), "warnings": [], "error": error}
 
 
@@ -255,6 +279,6 @@ def _finished(recipe: Recipe, scenario: Scenario, clients: Clients, place: Path)
     summary = read_json(place / "summary.json")
     if summary["rounds"] != recipe.rounds:  # a longer run that has not ended yet
         return None
-    rows = read_json(place / "clients.json")
+    rows = [r for r in read_json(place / "clients.json") if not r["unseen"]]
     accuracy = np.array([np.nan if r["chosen_test_accuracy"] is None else r["chosen_test_accuracy"] for r in rows])
     return Cell(recipe.method, recipe.seed, scenario, summary, accuracy)

@@ -55,15 +55,20 @@ class FedAMP(Method):
     def beta_k(self, k: int) -> float:
         return self.beta * self.beta_decay ** (k // self.beta_every)
 
-    def weights(self, W: Tensor, ids: Tensor) -> Tensor:
-        """ξ [c, m]: how much of every model goes into u_i of the clients `ids`. Rows sum to 1."""
+    def weights(self, W: Tensor, ids: Tensor, shrink: bool = False) -> Tensor:
+        """ξ [c, m]: how much of every model goes into u_i of the clients `ids`. Rows sum to 1.
+
+        An α that is too large is refused, or (`shrink`) made smaller where it is.
+        """
         A = attention(self.attention, self.sigma, W, ids, ratios=self.alpha is None)
         total = A.sum(1, keepdim=True)
         if self.alpha is None:
             xi = A * ((1 - self.self_weight) / total.clamp(min=1e-30))
         else:
             most = float(self.alpha * total.max())
-            if most > 1 + 1e-9:
+            if shrink:
+                A = A / (self.alpha * total).clamp(min=1)
+            elif most > 1 + 1e-9:
                 raise SartorError(
                     f"FedAMP's weights leave the simplex: α ΣA' = {most:.3g} > 1 for client "
                     f"{int(ids[total.argmax()])}; take alpha <= {self.alpha / most:.3g} or a larger sigma."
@@ -87,6 +92,15 @@ class FedAMP(Method):
         u = down["u"]
         w = self.solver.minimise(local, u, Quadratic(1 / self.beta_k(local.round), u))
         return {"w": w}, {"w": w}
+
+    def fresh(self, problem: Problem, server: Server) -> State:
+        return {"w": server["w"].whole().mean(0)}
+
+    def welcome(self, server: Server, state: State, local: Local) -> State:
+        """Attention over the known models: each newcomer shows its own and gets its mixture, as (4) has it."""
+        W, m = server["w"].whole(), torch.tensor([len(server["w"])])
+        each = [torch.cat([W, w[None]]) for w in state["w"]]
+        return {"u": torch.cat([self.weights(known, m, shrink=True) @ known for known in each])}
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         return {"w": server["w"].replaced(ids, messages["w"])}

@@ -18,7 +18,7 @@ from ..result import Result
 from ..storage import write_text
 from . import robustness
 from .foot import judged
-from .terminal import against, cell, explain, megabytes, number, one_line, row_name
+from .terminal import against, cell, explain, megabytes, number, one_line, row_name, takes
 
 COLOURS = {"global": "#0072b2", "personal": "#d55e00", "chosen": "#009e73"}  # Okabe and Ito: told apart by everybody
 WIDTH = 520  # of a drawing: still readable when a phone shrinks it
@@ -60,16 +60,12 @@ def of_run(result: Result, recipe: Recipe) -> str:
         body += "<p class=soft>A ring marks the chosen model, the better on the client's validation data.</p>"
     parts = ("train", "validation", "test")
     rows = [
-        [r["name"], *(r[p] for p in parts), *(number(r.get(f"{m}_test_accuracy")) for m in models), _takes(r)]
+        [r["name"], *(r[p] for p in parts), *(number(r.get(f"{m}_test_accuracy")) for m in models), takes(r)]
         for r in result.clients
     ]
     body += _table(["client", *parts, *models, "takes"], rows) + _fairness([(m, result.summary[m]) for m in models])
     body += "<h2>Diagnostics</h2>" + _diagnostics(result.history)
     return _page(f"{recipe.method} on {recipe.data}", body + _settings(recipe.toml()))
-
-
-def _takes(row: dict[str, Any]) -> str:
-    return "(hostile)" if row["hostile"] else str(row["chosen"])
 
 
 def of_comparison(table: Comparison, found: dict[str, Any]) -> str:
