@@ -66,6 +66,7 @@ class Cell:
     scenario: Scenario
     summary: dict[str, Any]
     accuracy: np.ndarray | None = None  # [m] test accuracy of the chosen models; NaN: hostile, or no test data
+    names: list[str] = field(default_factory=list)  # [m] what the clients are called
 
     @property
     def entrant(self) -> str:
@@ -101,6 +102,23 @@ class Comparison:
         for c in self.cells:
             groups.setdefault((c.scenario, c.method), []).append(c)
         return [self._row(cells) for cells in groups.values()]
+
+    def by_client(self) -> list[dict[str, Any]]:
+        """A row per client: the test accuracy of its chosen model by method, averaged over seeds, without attacks.
+
+        Where clients are drawn anew for each seed, only the first seed's can be told apart by name.
+        """
+        done = [c for c in self.cells if c.accuracy is not None and c.scenario == PLAIN]
+        natural = all(r.partition.startswith("natural") for r in self.recipes.values())
+        found: dict[str, dict[str, list[float]]] = {}
+        for c in [c for c in done if natural or c.seed == done[0].seed]:
+            assert c.accuracy is not None
+            for name, value in zip(c.names, c.accuracy.tolist(), strict=True):
+                found.setdefault(name, {}).setdefault(c.method, []).append(value)
+        return [
+            {"client": name} | {m: None if np.isnan(v).all() else float(np.nanmean(v)) for m, v in own.items()}
+            for name, own in found.items()
+        ]
 
     def _row(self, cells: Sequence[Cell]) -> dict[str, Any]:
         good = [c for c in cells if "error" not in c.summary]
@@ -178,6 +196,7 @@ def compare(
     """
     for what, values in (("method", methods), ("seed", seeds)):
         need(len(set(values)) == len(values), f"a {what} is listed twice: {', '.join(map(str, values))}.")
+    base = base.model_copy(update={"partition": base.dealt(dataset)})
     plain = {m: _recipe(base, m, PLAIN, settings) for m in methods}
     for recipe in plain.values():
         recipe.resolved()
@@ -243,7 +262,14 @@ def _play_cell(
         table.took.setdefault(recipe.method, []).append(time.perf_counter() - began)
     if cell is None:
         assert result is not None
-        cell = Cell(recipe.method, recipe.seed, scenario, result.summary, result.scores["chosen/test/accuracy"])
+        cell = Cell(
+            recipe.method,
+            recipe.seed,
+            scenario,
+            result.summary,
+            result.scores["chosen/test/accuracy"],
+            result.data.names,
+        )
     table.cells.append(cell)
 
 
@@ -281,4 +307,4 @@ def _finished(recipe: Recipe, scenario: Scenario, clients: Clients, place: Path)
         return None
     rows = [r for r in read_json(place / "clients.json") if not r["unseen"]]
     accuracy = np.array([np.nan if r["chosen_test_accuracy"] is None else r["chosen_test_accuracy"] for r in rows])
-    return Cell(recipe.method, recipe.seed, scenario, summary, accuracy)
+    return Cell(recipe.method, recipe.seed, scenario, summary, accuracy, [r["name"] for r in rows])

@@ -43,7 +43,7 @@ class Recipe(BaseModel):
     data: str = "digits"
     target: str | None = None  # of a user's own table
     client_key: str | None = None
-    partition: str = "hybrid"
+    partition: str = "auto"  # natural where the data say whose each sample is, else hybrid
     clients: int | None = None  # none: 10, or every natural client
     minimum: int = 10  # samples that each client has at least
     parts: list[float] = [0.72, 0.08, 0.20]  # train, validation, test
@@ -88,13 +88,19 @@ class Recipe(BaseModel):
     def split(self, dataset: Dataset) -> Clients:
         """The clients."""
         return dataset.split(
-            self.partition,
+            self.dealt(dataset),
             self.clients,
             self.seed,
             tuple(self.parts),
             self.minimum,
             TYPES.get(self.dtype, torch.float32),
         )
+
+    def dealt(self, dataset: Dataset) -> str:
+        """How the data are dealt out."""
+        if self.partition != "auto":
+            return self.partition
+        return "hybrid" if dataset.keys is None else "natural"
 
     def start(self, clients: Clients, folder: Path | None = None) -> Result:
         """The run, ready to play. All that can be refused is refused here."""
@@ -156,7 +162,10 @@ class Recipe(BaseModel):
         )
         seen = len(clients) - held_out(len(clients), self.unseen)
         cohort = seen if self.cohort is None else self.cohort
-        known = {"model": model, "loss": given, "clients": len(clients), "cohort": cohort}
+        known: dict[str, Any] = {"model": model, "loss": given, "clients": len(clients), "cohort": cohort}
+        if self.partition == "auto":
+            made = clients.about.get("partition")
+            known["partition"] = made["name"] if isinstance(made, dict) else "natural"
         return self.resolved().model_copy(update=known | self._noise(seen, cohort))
 
     def privacy(self) -> Privacy | None:
@@ -186,7 +195,8 @@ class Recipe(BaseModel):
     def resolved(self) -> Recipe:
         """The same run with every setting of its method written out; refuses what no data could mend."""
         method = method_from(self.method, self._settings(), self.solver)
-        data.parse(self.partition)
+        if self.partition != "auto":
+            data.parse(self.partition)
         one_of("a run", "store", self.store, ["memory", "disk"])
         self._failures()
         wanted = attack(self.attack)

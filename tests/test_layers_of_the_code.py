@@ -85,6 +85,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "grid": {"errors"},
     "compare": {"data", "errors", "fit", "grid", "judge", "recipe", "result", "rounds", "settings", "storage"},
+    "predict": {"compare", "data", "errors", "recipe", "result", "storage"},
     "verdict": {"compare", "judge"},
     "catalogue": {"aggregators", "data", "errors", "methods", "models", "solvers", "tasks", "wrappers"},
     "doctor": {"data", "errors", "__init__"},

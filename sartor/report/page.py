@@ -82,8 +82,19 @@ def of_comparison(table: Comparison, found: dict[str, Any]) -> str:
     points = [(r["method"], {m: r[m]["accuracy_mean"] for m in COLOURS if r[m]}) for r in rows if r["chosen"]]
     if points and len(table.scenarios) == 1:
         body += "<h2>Mean of the global, personal and chosen models</h2>" + _dots(points)
-    body += _fairness([(row_name(r), r["chosen"]) for r in rows]) + _significance(found)
+    body += _each_client(table) + _fairness([(row_name(r), r["chosen"]) for r in rows]) + _significance(found)
     return _page(f"Comparison on {recipe.data}", body + _settings(_common(table, seeds)))
+
+
+def _each_client(table: Comparison) -> str:
+    """Each client's chosen model under each method."""
+    rows = table.by_client()
+    if not rows:
+        return ""
+    methods = list(dict.fromkeys(k for r in rows for k in r if k != "client"))
+    cells = [[r["client"], *(number(r.get(m)) for m in methods)] for r in rows[:MOST]]
+    rest = f"<p class=soft>The first {MOST} of {len(rows)}; all are in clients.json.</p>" if len(rows) > MOST else ""
+    return "<h2>Each client's chosen model</h2>" + _table(["client", *methods], cells) + rest
 
 
 def _methods(rows: Sequence[dict[str, Any]]) -> str:

@@ -246,6 +246,19 @@ def per_client(clients: Sequence[dict[str, Any]], most: int = 20) -> Table:
     return table
 
 
+def by_client(rows: Sequence[dict[str, Any]]) -> Table:
+    """A row per client, a column per method: the test accuracy of its chosen model."""
+    methods = list(dict.fromkeys(k for r in rows for k in r if k != "client"))
+    table = _table("test accuracy of each client's chosen model (R² for regression), mean over seeds")
+    table.add_column("client")
+    for method in methods:
+        table.add_column(method, justify="right")
+    for r in rows:
+        name = r["client"] if r["client"].isprintable() else ascii(r["client"])
+        table.add_row(name, *(number(r.get(m)) for m in methods))
+    return table
+
+
 def takes(row: dict[str, Any]) -> str:
     """Which model a client takes; or that it attacks, or took no part."""
     return "(hostile)" if row["hostile"] else f"{row['chosen']}{' (unseen)' if row['unseen'] else ''}"
