@@ -450,7 +450,7 @@ def predict(
     file: Annotated[Path | None, typer.Option("--out", help="a file for the predictions [standard output]")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON in place of CSV")] = False,
 ) -> None:
-    """Predict with a run's models, for one of its clients or for one that joins now."""
+    """Predict with the models of a run, also for a new client."""
     need((client is None) != (newcomer is None), "say whose model it is: either --client NAME or --newcomer FILE.")
     samples = data or newcomer
     need(samples is not None, "say what to predict: --data FILE.")
