@@ -256,20 +256,14 @@ def _play_cell(
     try:
         for result in play_recipe(recipe, clients, place) if cell is None else ():
             yield result
+        if cell is None:
+            assert result is not None
+            accuracy = result.scores["chosen/test/accuracy"]
+            cell = Cell(recipe.method, recipe.seed, scenario, result.summary, accuracy, result.data.names)
     except (Diverged, Silent) as e:
         cell = Cell(recipe.method, recipe.seed, scenario, _failed(recipe, plain, clients, str(e)))
     if result is not None:
         table.took.setdefault(recipe.method, []).append(time.perf_counter() - began)
-    if cell is None:
-        assert result is not None
-        cell = Cell(
-            recipe.method,
-            recipe.seed,
-            scenario,
-            result.summary,
-            result.scores["chosen/test/accuracy"],
-            result.data.names,
-        )
     table.cells.append(cell)
 
 
@@ -305,6 +299,6 @@ def _finished(recipe: Recipe, scenario: Scenario, clients: Clients, place: Path)
     summary = read_json(place / "summary.json")
     if summary["rounds"] != recipe.rounds:  # a longer run that has not ended yet
         return None
-    rows = [r for r in read_json(place / "clients.json") if not r["unseen"]]
+    rows = [r for r in read_json(place / "clients.json") if not r.get("unseen")]
     accuracy = np.array([np.nan if r["chosen_test_accuracy"] is None else r["chosen_test_accuracy"] for r in rows])
     return Cell(recipe.method, recipe.seed, scenario, summary, accuracy, [r["name"] for r in rows])
