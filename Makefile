@@ -8,7 +8,7 @@ setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,fast]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,fast,privacy]'
 	touch $(READY)
 
 demo: setup

@@ -38,7 +38,7 @@ from .methods import (
 )
 from .result import Result
 from .solvers import SGD, Adam, Early, Exact, Inexact
-from .wrappers import attacks
+from .wrappers import Privacy, attacks
 
 __version__ = "0.1.0"
 
@@ -88,6 +88,7 @@ __all__ = [
     "PFedMe",
     "PerFedAvg",
     "PowerLaw",
+    "Privacy",
     "Quantity",
     "Result",
     "SartorError",

@@ -1,4 +1,4 @@
-"""The command line: `sartor run`, `compare`, `list`, `doctor`. The only file that knows Typer."""
+"""The command line: `sartor run`, `compare`, `predict`, `list`, `doctor`. The only file that knows Typer."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from rich.console import Console
 
 from . import __version__, catalogue, doctor, estimate
 from . import data as data_module
+from . import predict as predictions
 from .compare import Comparison, Step, play_recipe
 from .compare import compare as compare_all
 from .data import describe
@@ -27,7 +28,7 @@ from .report import page, robustness, terminal
 from .report.foot import judged
 from .result import Result
 from .settings import has_lam
-from .storage import write_json
+from .storage import write_json, write_text
 from .verdict import verdict
 
 app = typer.Typer(
@@ -43,12 +44,19 @@ _wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
 out = Console(highlight=False, markup=False, emoji=False, width=_wide)
 err = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
+MOST_CLIENTS = 40  # that have names of their own, and are listed after a comparison
 DEMO = "flame,pfedme,ditto,lp-proj-1,lp-proj-2,fedamp,heurfedamp,fedavg,fedavg-ft,local"
 
 Data = Annotated[str, typer.Option(help="a data set's name (sartor list datasets), or an .npz, .csv or .parquet file")]
 Target = Annotated[str | None, typer.Option(help="own tables: the column to predict")]
 Key = Annotated[str | None, typer.Option("--client-key", help="own data: the column that says whose sample it is")]
-Partition = Annotated[str, typer.Option(help="how data are dealt out: hybrid, labels=2, dirichlet=0.5, natural, ...")]
+Partition = Annotated[
+    str,
+    typer.Option(
+        show_default=False,
+        help="how data are dealt out: hybrid, labels=2, dirichlet=0.5, natural, ... [natural where clients are known]",
+    ),
+]
 Clients = Annotated[int | None, typer.Option(help="how many clients [10, or every natural one]")]
 Minimum = Annotated[int, typer.Option(help="samples that each client has at least")]
 Parts = Annotated[str, typer.Option(help="shares of train, validation and test")]
@@ -61,7 +69,7 @@ Model = Annotated[
 Loss = Annotated[str | None, typer.Option(help="cross-entropy, squared or hinge [what fits the model]")]
 Rounds = Annotated[int, typer.Option(help="communication rounds")]
 Cohort = Annotated[int | None, typer.Option(help="clients asked per round [all]")]
-Sampling = Annotated[str, typer.Option(help="cohorts drawn uniform, or by size")]
+Sampling = Annotated[str, typer.Option(help="cohorts drawn uniform, by size, or poisson (each by a coin of its own)")]
 Lams = Annotated[
     str | None,
     typer.Option("--lams", help="candidates, as in 0.1,1,2: each client picks its lam on its validation data"),
@@ -82,6 +90,14 @@ Drop = Annotated[float, typer.Option(help="the share of clients that is not reac
 Stragglers = Annotated[float, typer.Option(help="the share of clients that answers a round late")]
 Stale = Annotated[str, typer.Option(help="late answers: use or discard")]
 Patience = Annotated[int, typer.Option(help="rounds in a row without any answer after which a run stops")]
+Unseen = Annotated[float, typer.Option(help="the share of clients that takes no part and is served afterwards")]
+UnseenSteps = Annotated[int, typer.Option(help="visits to the server of each unseen client")]
+DpNoise = Annotated[float | None, typer.Option(help="differential privacy: noise as a multiple of the clip")]
+DpEpsilon = Annotated[float | None, typer.Option(help="differential privacy: the epsilon to find the noise for")]
+DpClip = Annotated[float | None, typer.Option(help="the most that a message may differ from what it answers [1]")]
+DpDelta = Annotated[float | None, typer.Option(help="the delta of the guarantee [1e-5]")]
+DpWhere = Annotated[str | None, typer.Option(help="noise is added by the server (trusted) or each client [server]")]
+DpAccountant = Annotated[str | None, typer.Option(help="rdp, or prv (tighter, but numerical) [rdp]")]
 SolverKind = Annotated[str | None, typer.Option("--solver", help="sgd, adam, exact, inexact [the method's own]")]
 Lr = Annotated[float | None, typer.Option(help="the local solver's step size")]
 Epochs = Annotated[int | None, typer.Option(help="local epochs per round")]
@@ -160,7 +176,7 @@ def run(
     data: Data = "digits",
     target: Target = None,
     client_key: Key = None,
-    partition: Partition = "hybrid",
+    partition: Partition = "auto",
     clients: Clients = None,
     minimum: Minimum = 10,
     parts: Parts = "0.72,0.08,0.2",
@@ -176,6 +192,14 @@ def run(
     stragglers: Stragglers = 0.0,
     stale: Stale = "use",
     patience: Patience = 10,
+    unseen: Unseen = 0.0,
+    unseen_steps: UnseenSteps = 10,
+    dp_noise: DpNoise = None,
+    dp_epsilon: DpEpsilon = None,
+    dp_clip: DpClip = None,
+    dp_delta: DpDelta = None,
+    dp_where: DpWhere = None,
+    dp_accountant: DpAccountant = None,
     seed: Annotated[int, typer.Option(help="results depend on it and the settings only")] = 0,
     set_: Annotated[
         list[str] | None,
@@ -276,7 +300,7 @@ def compare(
     data: Data = "digits",
     target: Target = None,
     client_key: Key = None,
-    partition: Partition = "hybrid",
+    partition: Partition = "auto",
     clients: Clients = None,
     minimum: Minimum = 10,
     parts: Parts = "0.72,0.08,0.2",
@@ -294,6 +318,14 @@ def compare(
     stragglers: Stragglers = 0.0,
     stale: Stale = "use",
     patience: Patience = 10,
+    unseen: Unseen = 0.0,
+    unseen_steps: UnseenSteps = 10,
+    dp_noise: DpNoise = None,
+    dp_epsilon: DpEpsilon = None,
+    dp_clip: DpClip = None,
+    dp_delta: DpDelta = None,
+    dp_where: DpWhere = None,
+    dp_accountant: DpAccountant = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="METHOD.FIELD=VALUE", help="a method's field, e.g. flame.lam=1.0; repeatable"),
@@ -333,7 +365,7 @@ def compare(
     if lams is not None:
         for name in names:
             own.setdefault(name, {}).update({"lam": lams} if has_lam(name) else {})
-    each = scenarios(listed(attack, "attacks"), _shares(attackers, attack), listed(aggregator, "aggregators"))
+    grid = scenarios(listed(attack, "attacks"), _shares(attackers, attack), listed(aggregator, "aggregators"))
     plain = {k: v for k, v in ctx.params.items() if k not in Scenario._fields}
     base = Recipe.of(_values(plain), "the command line")
     _vacant(folder, "recipe.toml", "a single run; choose another --out")
@@ -342,12 +374,15 @@ def compare(
     talk = not (quiet or as_json)
     if talk:
         out.print(describe(base.model_copy(update={"seed": numbers[0]}).split(dataset).about) + f" (seed {numbers[0]})")
-    table = _play_all(compare_all(base, names, numbers, dataset, folder, own, each), base.rounds, talk)
+    table = _play_all(compare_all(base, names, numbers, dataset, folder, own, grid), base.rounds, talk)
     found, rows = verdict(table), table.rows()
     drawn = _keep(folder, table, found) if folder is not None else True
     if as_json:
         print(json.dumps(table.summaries(), indent=1))
     if talk:
+        each = table.by_client()
+        if base.dealt(dataset).startswith("natural") and len(each) <= MOST_CLIENTS:
+            out.print(terminal.by_client(each))
         out.print(terminal.comparison(rows, out))
         out.print("\n".join(filter(None, [terminal.explain(rows, len(numbers)), judged(found)])))
         _say_where(folder)
@@ -368,6 +403,7 @@ def _keep(folder: Path, table: Comparison, found: dict[str, Any]) -> bool:
     """Write what a comparison leaves; False where a plot could not be drawn."""
     write_json(folder / "compare.json", table.summaries())
     write_json(folder / "significance.json", found)
+    write_json(folder / "clients.json", table.by_client())
     page.write(folder / "report.html", page.of_comparison(table, found))
     lines = robustness.panels(table.rows())
     return not lines or robustness.write_png(folder / "robustness.png", lines, page.FLOOR)
@@ -399,6 +435,34 @@ def _play_all(steps: Iterator[Step], rounds: int, talk: bool) -> Comparison:
                 line = f"{len(table.cells)}/{count} {terminal.done(table.cells[-1])}"
                 out.print(f"{line}; {now}" if now else line, soft_wrap=True)
     return table
+
+
+@app.command()
+def predict(
+    folder: Annotated[Path, typer.Option("--run", help="the folder of a finished run")],
+    client: Annotated[str | None, typer.Option(help="a client that took part: its name or number")] = None,
+    newcomer: Annotated[
+        Path | None, typer.Option(help="a client that joins now: a file with its labelled samples")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="the samples to predict [those of --newcomer]")] = None,
+    model: Annotated[str, typer.Option(help="chosen, personal or global")] = "chosen",
+    steps: Annotated[int, typer.Option(help="a newcomer's visits to the server")] = 10,
+    file: Annotated[Path | None, typer.Option("--out", help="a file for the predictions [standard output]")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON in place of CSV")] = False,
+) -> None:
+    """Predict with the models of a run, also for a new client."""
+    need((client is None) != (newcomer is None), "say whose model it is: either --client NAME or --newcomer FILE.")
+    samples = data or newcomer
+    need(samples is not None, "say what to predict: --data FILE.")
+    assert samples is not None
+    served = predictions.Served(folder)
+    x, _ = served.read(samples)
+    found = served.known(client, model) if newcomer is None else served.newcomer(newcomer, steps, model)  # type: ignore[arg-type]
+    text = predictions.written(served.predict(found, x), as_json)
+    if file is None:
+        print(text, end="")
+    else:
+        write_text(file, text)
 
 
 @app.command("list")

@@ -66,6 +66,7 @@ class Cell:
     scenario: Scenario
     summary: dict[str, Any]
     accuracy: np.ndarray | None = None  # [m] test accuracy of the chosen models; NaN: hostile, or no test data
+    names: list[str] = field(default_factory=list)  # [m] what the clients are called
 
     @property
     def entrant(self) -> str:
@@ -102,6 +103,23 @@ class Comparison:
             groups.setdefault((c.scenario, c.method), []).append(c)
         return [self._row(cells) for cells in groups.values()]
 
+    def by_client(self) -> list[dict[str, Any]]:
+        """A row per client: the test accuracy of its chosen model by method, averaged over seeds, without attacks.
+
+        Where clients are drawn anew for each seed, only the first seed's can be told apart by name.
+        """
+        done = [c for c in self.cells if c.accuracy is not None and c.scenario == PLAIN]
+        natural = all(r.partition.startswith("natural") for r in self.recipes.values())
+        found: dict[str, dict[str, list[float]]] = {}
+        for c in [c for c in done if natural or c.seed == done[0].seed]:
+            assert c.accuracy is not None
+            for name, value in zip(c.names, c.accuracy.tolist(), strict=True):
+                found.setdefault(name, {}).setdefault(c.method, []).append(value)
+        return [
+            {"client": name} | {m: None if np.isnan(v).all() else float(np.nanmean(v)) for m, v in own.items()}
+            for name, own in found.items()
+        ]
+
     def _row(self, cells: Sequence[Cell]) -> dict[str, Any]:
         good = [c for c in cells if "error" not in c.summary]
         failed = [c for c in cells if "error" in c.summary]
@@ -116,6 +134,8 @@ class Comparison:
                 row[model]["accuracy_seed_std"] = float(np.std([f["accuracy_mean"] for f in found]))
         for k in ("bytes_up", "bytes_down", "seconds"):
             row[k] = float(np.mean([c.summary[k] for c in good])) if good else None
+        row["unseen"] = _over_seeds([c.summary["unseen"] for c in good if c.summary.get("unseen")])
+        row["privacy"] = good[0].summary.get("privacy") if good else None
         row["gain"], row["lose"], row["of"] = self._against_local(good)
         row["warnings"] = list(dict.fromkeys(w for c in good for w in c.summary["warnings"]))
         return row
@@ -130,6 +150,17 @@ class Comparison:
             return None, None, None
         ours, theirs = (np.concatenate(side) for side in zip(*pairs, strict=True))
         return *gains(ours, theirs), int((~np.isnan(ours + theirs)).sum())
+
+
+def _over_seeds(found: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """What unseen clients get, averaged."""
+    if not found:
+        return None
+    out: dict[str, Any] = {k: found[0][k] for k in ("clients", "steps")}
+    for model in MODELS:
+        each = [f[model] for f in found if f[model] is not None]
+        out[model] = {k: _mean([e[k] for e in each]) for k in each[0]} if each else None
+    return out
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -165,6 +196,7 @@ def compare(
     """
     for what, values in (("method", methods), ("seed", seeds)):
         need(len(set(values)) == len(values), f"a {what} is listed twice: {', '.join(map(str, values))}.")
+    base = base.model_copy(update={"partition": base.dealt(dataset)})
     plain = {m: _recipe(base, m, PLAIN, settings) for m in methods}
     for recipe in plain.values():
         recipe.resolved()
@@ -224,13 +256,14 @@ def _play_cell(
     try:
         for result in play_recipe(recipe, clients, place) if cell is None else ():
             yield result
+        if cell is None:
+            assert result is not None
+            accuracy = result.scores["chosen/test/accuracy"]
+            cell = Cell(recipe.method, recipe.seed, scenario, result.summary, accuracy, result.data.names)
     except (Diverged, Silent) as e:
         cell = Cell(recipe.method, recipe.seed, scenario, _failed(recipe, plain, clients, str(e)))
     if result is not None:
         table.took.setdefault(recipe.method, []).append(time.perf_counter() - began)
-    if cell is None:
-        assert result is not None
-        cell = Cell(recipe.method, recipe.seed, scenario, result.summary, result.scores["chosen/test/accuracy"])
     table.cells.append(cell)
 
 
@@ -239,7 +272,18 @@ def _failed(recipe: Recipe, plain: Recipe, clients: Clients, error: str) -> dict
     full = plain.complete(clients)
     known = {k: getattr(full, k) for k in ("method", "data", "partition", "model", "clients", "cohort")}
     known |= {k: getattr(recipe, k) for k in ("rounds", "report", "seed", "drop", "stragglers", *Scenario._fields)}
-    empty = ("reported_round", "seconds", "bytes_up", "bytes_down", "parameters", "hostile", *COUNTS, *MODELS)
+    empty = (
+        "reported_round",
+        "seconds",
+        "bytes_up",
+        "bytes_down",
+        "parameters",
+        "hostile",
+        *COUNTS,
+        *MODELS,
+        "unseen",
+        "privacy",
+    )
     return {**known, **dict.fromkeys(empty), "warnings": [], "error": error}
 
 
@@ -255,6 +299,6 @@ def _finished(recipe: Recipe, scenario: Scenario, clients: Clients, place: Path)
     summary = read_json(place / "summary.json")
     if summary["rounds"] != recipe.rounds:  # a longer run that has not ended yet
         return None
-    rows = read_json(place / "clients.json")
+    rows = [r for r in read_json(place / "clients.json") if not r.get("unseen")]
     accuracy = np.array([np.nan if r["chosen_test_accuracy"] is None else r["chosen_test_accuracy"] for r in rows])
-    return Cell(recipe.method, recipe.seed, scenario, summary, accuracy)
+    return Cell(recipe.method, recipe.seed, scenario, summary, accuracy, [r["name"] for r in rows])

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 State = dict[str, Tensor]
@@ -248,6 +249,27 @@ class Method(ABC):
     def diagnose(self, state: State, down: State, local: Local) -> State:
         """Numbers [c] that say how far each client is from where it should be; the loop reports mean and maximum."""
         return {}
+
+    # Clients that join when training is over: a state, then some visits of `welcome` and `join`, then `personal`.
+
+    def fresh(self, problem: Problem, server: Server) -> State:
+        """The state of one client that joins now (no client axis): as at the start, with the global model in place of
+        the first one."""
+        shared = self.shared(server)
+        return self.init(problem if shared is None else replace(problem, start=shared))[1]
+
+    def welcome(self, server: Server, state: State, local: Local) -> State:
+        """What the server sends to c clients that join now, of which it knows nothing but what they tell: `state`."""
+        return self.downlink(server, torch.zeros(len(local.ids), dtype=torch.int64), local.round)
+
+    def join(self, state: State, down: State, local: Local) -> State:
+        """One visit of c clients that join now: what they remember of it. They change nothing at the server."""
+        return self.client(state, down, local)[0]
+
+    def exposes(self) -> str:
+        """What of a client's data leaves it besides one vector [k], in words; empty: nothing. Clipping and noise do not
+        cover it, so such a method cannot be made private."""
+        return ""
 
     def warnings(self, server: Server, round: int, facts: Mapping[str, float]) -> list[str]:
         """What is going wrong, in plain words with the reason; `facts` holds the mean and maximum of `diagnose`'s."""

@@ -66,6 +66,16 @@ class DynamicLam(Method):
         server, state = self.at(self.middle).init(problem)
         return server, state | {"lam": problem.start.new_tensor([self.middle])}
 
+    def fresh(self, problem: Problem, server: Server) -> State:
+        lam = problem.start.new_tensor([self.middle])
+        return self.at(self.middle).fresh(problem, server) | {"lam": lam}
+
+    def welcome(self, server: Server, state: State, local: Local) -> State:
+        return self.method.welcome(server, state, local)
+
+    def exposes(self) -> str:
+        return self.method.exposes()
+
     def downlink(self, server: Server, ids: Tensor, round: int) -> State:
         return self.method.downlink(server, ids, round)
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import aggregators, room
+from . import accounting, aggregators, room
 from .aggregators import Aggregator
 from .core import Engine, Method
 from .data.clients import Clients
@@ -23,7 +23,7 @@ from .rounds import Run, play
 from .settings import spelled, to_table
 from .tasks import Loss, ModelTask
 from .threads import cores
-from .wrappers import Attack, Hostile, Reporting, attacks, hostile_clients
+from .wrappers import Attack, Hostile, Privacy, Private, Reporting, attacks, hostile_clients
 
 ENGINES = ("local", "serial")
 
@@ -52,6 +52,10 @@ def prepare(
     failures: Failures | None = None,
     report: str = "last",
     oracle: bool = False,
+    privacy: Privacy | None = None,
+    rounds: int | None = None,
+    unseen: Clients | None = None,
+    unseen_steps: int = 10,
     pretrained: bool = False,
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
@@ -68,6 +72,11 @@ def prepare(
         report != "best" or clients.counts("validation").sum() > 0,
         "the best round is chosen on validation data, and no client has any; report the last, or see --parts.",
     )
+    need(
+        report == "last" or unseen is None,
+        "clients that join meet the server as it is after the last round; with unseen clients report the last.",
+    )
+    need(unseen_steps >= 0, f"a newcomer makes 0 visits or more; got {unseen_steps}.")
     loss = loss or natural_loss(clients)
     cohort = len(clients) if cohort is None else cohort
     attack = attack or Attack()
@@ -82,6 +91,12 @@ def prepare(
         text = f"{workers} workers on {cores()} cores take turns: that is slower than {cores()}."
         warnings.warn(text, stacklevel=2)
     played = _with_aggregator(method, method.shared(server) is not None, cohort, len(clients))
+    sends = len(method.downlink(server, torch.zeros(1, dtype=torch.int64), 0)) > 0
+    if privacy is not None and sends and 1 <= cohort <= len(clients):  # another cohort is refused by the run
+        draws = accounting.Draws(len(clients), cohort, sampling, seed)
+        privacy = _checked(privacy, draws, rounds, failures or Failures(), report)
+        played = Private(method, privacy, cohort, seed)
+        server, start = played.init(problem)
     played = Hostile(played, attack, hostile, seed, cohort) if hostile else played
     made: Engine = (
         LocalEngine(played, task, clients, start, seed, chunk, workers, store)
@@ -101,7 +116,9 @@ def prepare(
         "aggregator": _rule(method),
         "oracle": oracle,
     }
-    return Result(run, task, clients, about | (settings or {}))
+    return Result(
+        run, task, clients, about | (settings or {}), privacy, unseen and unseen.to(device, dtype), unseen_steps
+    )
 
 
 def fit(
@@ -120,14 +137,27 @@ def fit(
     weights, else its layers are drawn anew from the seed); cohort, sampling; attack (of sartor.attacks), attackers
     (their share); failures (drop, stragglers); report ("best": scores and models of the round with the best mean
     validation accuracy, in place of the "last"); oracle (also score the choice between personal and global made on test
-    data, as some papers do); engine, chunk, workers; store (a folder for states larger than memory); compile
-    (torch.compile for an own model of other than plain layers: 10 to 30 seconds first, then a little faster); dtype,
-    device.
+    data, as some papers do); privacy (Privacy(noise=1.0, clip=0.5): what leaves a client is clipped and noisy); unseen
+    (clients that take no part and are served when training is over), unseen_steps (with how many visits); engine,
+    chunk, workers; store (a folder for states larger than memory); compile (torch.compile for an own model of other
+    than plain layers: 10 to 30 seconds first, then a little faster); dtype, device.
     """
-    result = prepare(method, model, clients, **options)
+    result = prepare(method, model, clients, rounds=rounds, **options)
     for _ in play(result.run, rounds, evaluate_every=evaluate_every, diagnose=diagnose):
         pass
     return result
+
+
+def _checked(privacy: Privacy, draws: accounting.Draws, rounds: int | None, failures: Failures, report: str) -> Privacy:
+    """The same with its noise; all that would break the guarantee is refused."""
+    need(draws.sampling != "size", "privacy needs cohorts that do not depend on data; sample uniform or poisson.")
+    need(
+        not failures.stragglers or failures.stale == "discard",
+        "privacy counts on a client's message in the round it was asked in; use --stale discard with stragglers.",
+    )
+    need(report == "last", "the best round is chosen on clients' data, outside of the guarantee; report the last.")
+    need(privacy.noise is not None or rounds is not None, "to find the noise for an epsilon the rounds must be known.")
+    return accounting.with_noise(privacy, draws, rounds or 1)
 
 
 def _rule(method: Method) -> str | None:

@@ -30,10 +30,13 @@ COUNTS = ("trained", "steps", "excluded", "dropped", "late", "skipped")
 
 
 def draw_cohort(problem: Problem, size: int, sampling: str, round: int) -> Tensor:
-    """Who is asked in this round, sorted: `size` clients, all alike ("uniform") or by number of samples ("size")."""
+    """Who is asked in this round, sorted: `size` clients, all alike ("uniform") or by number of samples ("size"); or
+    everyone by a coin of its own, `size` in the mean ("poisson")."""
     m = problem.clients
     if size == m:
         return torch.arange(m)
+    if sampling == "poisson":
+        return torch.from_numpy(np.flatnonzero(stream(problem.seed, "cohort", round).random(m) < size / m))
     p = problem.share.double().cpu().numpy() if sampling == "size" else None
     drawn = stream(problem.seed, "cohort", round).choice(m, size, replace=False, p=None if p is None else p / p.sum())
     return torch.from_numpy(np.sort(drawn))
@@ -79,7 +82,7 @@ class Run:
     def __post_init__(self) -> None:
         m = self.problem.clients
         need(1 <= self.cohort <= m, f"the cohort needs 1 to {m} clients (all there are); got {self.cohort}.")
-        one_of("a run", "sampling", self.sampling, ["uniform", "size"])
+        one_of("a run", "sampling", self.sampling, ["uniform", "size", "poisson"])
         one_of("a run", "report", self.report, ["last", "best"])
         need(
             self.report == "last" or self.store is None,

@@ -21,6 +21,8 @@ from sartor.rounds import Run
 SPREAD = ("mean", "std", "var", "worst10", "best10", "min", "max", "jain", "gini", "entropy", "pooled")
 MODEL_FIELDS = {"clients_scored", *(f"{what}_{k}" for what in ("accuracy", "loss") for k in SPREAD)}
 SUMMARY = {
+    "privacy",
+    "unseen",
     "method",
     "data",
     "partition",

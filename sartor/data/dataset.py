@@ -119,7 +119,11 @@ class Dataset:
         return out
 
     def _features(self, order: np.ndarray, dtype: torch.dtype) -> Tensor:
-        x = torch.from_numpy(self.x[order])
+        return self.scaled(self.x[order], dtype)
+
+    def scaled(self, samples: np.ndarray, dtype: torch.dtype) -> Tensor:
+        """Samples as clients get them: images as (x/255 − mean)/std, numbers as they are."""
+        x = torch.from_numpy(samples)
         if x.dtype != torch.uint8:
             return x.to(dtype)
         mean, std = (torch.tensor(s, dtype=dtype).view(-1, *[1] * (x.ndim - 2)) for s in self.scale)

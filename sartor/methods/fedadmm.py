@@ -59,6 +59,9 @@ class FedADMM(Method):
         scaled = scaled + (w_i - w)
         return {"w": w_i, "scaled": scaled}, {"u": w_i + scaled}
 
+    def exposes(self) -> str:
+        return "" if self.weighting == "uniform" else "its share of all samples; use weighting=uniform"
+
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         return mean_of_last(server, ids, messages, self.aggregate)
 

@@ -70,6 +70,9 @@ class FLAME(Method):
             kept["gap"] = prox_slope(local, new, tie).square().sum(1, keepdim=True)
         return kept, {"u": u}
 
+    def exposes(self) -> str:
+        return "" if self.weighting == "uniform" else "its share of all samples; use weighting=uniform"
+
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         return mean_of_last(server, ids, messages, self.aggregate)
 

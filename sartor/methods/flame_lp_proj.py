@@ -49,6 +49,9 @@ class FlameLpProj(Method):
         w = self.P(len(problem.start)).project(problem.start[None])[0]
         return remembering(problem.clients, w, self.aggregate), {"theta": problem.start, "w": w}
 
+    def fresh(self, problem: Problem, server: Server) -> State:
+        return {"theta": problem.start, "w": server["w"]}  # anchored at the server's point of the subspace
+
     def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
         w, theta, w_i, rho = down["w"], state["theta"], state["w"], self.rho
         P, la = self.P(theta.shape[1]), self.lam / local.clients

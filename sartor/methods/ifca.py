@@ -62,6 +62,9 @@ class IFCA(Method):
         theta = self.solver.minimise(local, down["w"][torch.arange(len(j)), j], Free())
         return {}, {"w": theta, "s": torch.nn.functional.one_hot(j, self.k).to(theta.dtype)}
 
+    def exposes(self) -> str:
+        return "the cluster that fits its data best; use ditto or fedavg"
+
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         theta, weights = server["w"].clone(), weigh(self.weighting, server["share"], ids)
         for j, s in enumerate(messages["s"].T):

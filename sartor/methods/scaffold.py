@@ -57,6 +57,9 @@ class SCAFFOLD(Method):
             new = c_i - c + (x - y) / (s.lr * (K if s.steps is None else s.steps))
         return {"c": new}, {"w": y, "c": new - c_i}
 
+    def exposes(self) -> str:
+        return "the change of its control variate, a second vector of another scale; use fedavg or fedprox"
+
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         x, y, dc = server["w"], messages["w"], messages["c"]
         step = self.aggregate(y, y.new_ones(len(y)), x, messages.get("loss")) - x

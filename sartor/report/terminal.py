@@ -193,6 +193,13 @@ def explain(rows: Sequence[dict[str, Any]], seeds: int) -> str:
             f"vs local: of {of} clients over all seeds, how many are better (+) and worse (−) off with their "
             "chosen model than alone."
         )
+    if any(r["unseen"] for r in rows):
+        lines += [f"unseen, {row_name(r)}: {unseen(r['unseen'])}." for r in rows if r["unseen"]]
+    promised: dict[str, list[str]] = {}
+    for r in rows:
+        if r["privacy"]:
+            promised.setdefault(private(r["privacy"]), []).append(row_name(r))
+    lines += [f"{words}: {', '.join(who)}." for words, who in promised.items()]
     if len({r["attackers"] for r in rows}) > 1:
         lines.append(
             "Scores are of benign clients: with more attackers they are fewer, so columns are of other clients."
@@ -232,11 +239,29 @@ def per_client(clients: Sequence[dict[str, Any]], most: int = 20) -> Table:
             name,
             *(str(row[p]) for p in ("train", "validation", "test")),
             *(number(row.get(f"{m}_test_accuracy")) for m in MODELS),
-            "(hostile)" if row["hostile"] else row["chosen"],
+            takes(row),
         )
     if len(clients) > most:
         table.add_row(f"... {len(clients) - most} more")
     return table
+
+
+def by_client(rows: Sequence[dict[str, Any]]) -> Table:
+    """A row per client, a column per method: the test accuracy of its chosen model."""
+    methods = list(dict.fromkeys(k for r in rows for k in r if k != "client"))
+    table = _table("test accuracy of each client's chosen model (R² for regression), mean over seeds")
+    table.add_column("client")
+    for method in methods:
+        table.add_column(method, justify="right")
+    for r in rows:
+        name = r["client"] if r["client"].isprintable() else ascii(r["client"])
+        table.add_row(name, *(number(r.get(m)) for m in methods))
+    return table
+
+
+def takes(row: dict[str, Any]) -> str:
+    """Which model a client takes; or that it attacks, or took no part."""
+    return "(hostile)" if row["hostile"] else f"{row['chosen']}{' (unseen)' if row['unseen'] else ''}"
 
 
 def one_line(summary: dict[str, Any]) -> str:
@@ -254,7 +279,35 @@ def one_line(summary: dict[str, Any]) -> str:
     return (
         f"{summary['method']} after {rounds}: {models or 'no test data'}; {megabytes(summary['bytes_up'])} MB up, "
         f"{megabytes(summary['bytes_down'])} MB down, {summary['seconds']:.1f} s{speed(summary)}{trouble(summary)}"
+        f"{'; ' + unseen(held) if (held := summary.get('unseen')) else ''}"
+        f"{'; ' + private(found) if (found := summary.get('privacy')) else ''}"
     )
+
+
+def unseen(found: dict[str, Any]) -> str:
+    """What clients get that took no part."""
+    models = [m for m in MODELS if found[m] and (m != "chosen" or (found["personal"] and found["global"]))]
+    scores = ", ".join(
+        f"{m} {found[m]['accuracy_mean']:.3f} (worst 10% {found[m]['accuracy_worst10']:.3f})" for m in models
+    )
+    return f"{found['clients']} unseen clients after {found['steps']} visits: {scores or 'no test data'}"
+
+
+def private(found: dict[str, Any]) -> str:
+    """What is promised to every client."""
+    if found["compositions"] == 0:
+        return f"private: nothing leaves a client ({_budget(found)})"
+    rate = "" if found["sampling_rate"] == 1 else f" of cohorts by chance, {found['sampling_rate']:.3g} of all clients"
+    return (
+        f"private at the level of clients: {_budget(found)} to {found['neighbouring']}, by noise "
+        f"{found['noise']:g} x clip {'-' if found['clip'] is None else format(found['clip'], 'g')} at the "
+        f"{found['where']}, {found['compositions']} compositions{rate}"
+    )
+
+
+def _budget(found: dict[str, Any]) -> str:
+    size = "infinite" if found["epsilon"] is None else f"{found['epsilon']:.3g}"
+    return f"epsilon {size}, delta {found['delta']:g}"
 
 
 def speed(summary: dict[str, Any]) -> str:
