@@ -13,21 +13,22 @@ import tomli_w
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from . import data, models, tasks
+from . import compressors, data, models, tasks
 from .data import Clients, Dataset
 from .errors import SartorError, need, one_of, unknown
 from .failures import Failures
 from .fit import natural_loss, prepare
 from .result import Result
-from .settings import aggregator, attack, method_from, spelled, to_table
+from .settings import aggregator, attack, compressor, method_from, spelled, to_table
 from .storage import write_text
+from .traffic import Goal, parse_bytes
 from .wrappers import attacks, check_attackers
 
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 # What may change when a run goes on.
 FREE = (
     *("rounds", "evaluate_every", "checkpoint_every", "engine", "chunk", "workers"),
-    *("diagnostics", "oracle", "patience"),
+    *("diagnostics", "oracle", "patience", "budget", "target_accuracy"),
 )
 
 
@@ -58,6 +59,10 @@ class Recipe(BaseModel):
     stragglers: float = 0.0  # the share that answers a round late
     stale: str = "use"  # late answers; or discard
     patience: int = 10  # rounds without an answer after which the run stops
+    compress: str = "none"  # how messages are compressed
+    compress_down: str = "none"  # and what the server sends
+    budget: str | None = None  # bytes up and down that a run may take, as in 4MB; none: any
+    target_accuracy: float | None = None  # the mean validation accuracy that ends a run
     seed: int = Field(0, ge=0, lt=2**63)
     engine: str = "local"
     chunk: int | None = None
@@ -119,6 +124,9 @@ class Recipe(BaseModel):
             attack=attack(full.attack),
             attackers=full.attackers or 0.0,
             failures=self._failures(),
+            compress=compressor(self.compress),
+            compress_down=compressor(self.compress_down),
+            goal=self._goal(),
             dtype=TYPES[self.dtype],
             device=self.device,
             report=self.report,
@@ -154,6 +162,7 @@ class Recipe(BaseModel):
         data.parse(self.partition)
         one_of("a run", "store", self.store, ["memory", "disk"])
         self._failures()
+        self._goal()
         wanted = attack(self.attack)
         share = (0.0 if wanted is None else 0.2) if self.attackers is None else self.attackers
         check_attackers(share)
@@ -161,8 +170,14 @@ class Recipe(BaseModel):
             "attack": "none" if wanted is None else spelled(attacks.NAMES, wanted),
             "attackers": share,
         }
+        for way in ("compress", "compress_down"):
+            made = compressor(getattr(self, way))
+            known[way] = "none" if made is None else spelled(compressors.NAMES, made)
         known |= {"settings": to_table(method), "solver": {}, "aggregator": "mean"}
         return self.model_copy(update=known)
+
+    def _goal(self) -> Goal:
+        return Goal(None if self.budget is None else parse_bytes(self.budget), self.target_accuracy)
 
     def _failures(self) -> Failures:
         return Failures(self.drop, self.stragglers, self.stale, self.patience)
