@@ -16,7 +16,7 @@ from .qsgd import QSGD, Levels
 from .rounding import Float16, Grid4, Grid8, Halves, Int4, Int8
 from .sketch import Sketch, Table
 from .top_k import Sparse, TopK
-from .wire import HEADER, damaged, framed, frames, unframed
+from .wire import HEADER, damaged, framed, frames, sound, unframed
 
 NAMES: dict[str, type[Compressor]] = {
     "projection": RandomProjection,
@@ -47,7 +47,9 @@ def decode(data: bytes, size: int, last: Tensor | None = None) -> Tensor:
     frame = unframed(data, size)
     if frame.kind not in _KINDS:
         raise damaged(f"there is no code of kind {frame.kind}")
-    return _KINDS[frame.kind].read(frame, last).value()[0]
+    vector = _KINDS[frame.kind].read(frame, last).value()[0]
+    sound(bool(torch.isfinite(vector).all()), "it holds NaN or Inf")
+    return vector
 
 
 def lengths(code: Code) -> Tensor:
