@@ -1,9 +1,9 @@
 """Sartor: personalised federated learning. Many clients learn together, each gets a model cut to its data."""
 
-from . import aggregators, data, models
+from . import aggregators, compressors, data, models
 from .data import IID, Clients, Dirichlet, Dominant, Hybrid, Labels, Natural, Noise, PowerLaw, Quantity, Shards
 from .dynamic import DynamicLam
-from .errors import Diverged, SartorError, Silent
+from .errors import Diverged, OverBudget, SartorError, Silent
 from .failures import Failures
 from .fit import fit
 from .methods import (
@@ -85,6 +85,7 @@ __all__ = [
     "Mapper",
     "Natural",
     "Noise",
+    "OverBudget",
     "PFedMe",
     "PerFedAvg",
     "PowerLaw",
@@ -96,6 +97,7 @@ __all__ = [
     "Silent",
     "aggregators",
     "attacks",
+    "compressors",
     "data",
     "fit",
     "models",

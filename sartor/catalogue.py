@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import aggregators, data, methods, models, solvers, tasks
+from . import aggregators, compressors, data, methods, models, solvers, tasks
 from .errors import unknown
 from .wrappers import attacks
 
@@ -22,6 +22,9 @@ KINDS: dict[str, Callable[[], list[Row]]] = {
     ],
     "aggregators": lambda: [
         {"name": n, "paper": a.paper, "line": _first_line(a)} for n, a in aggregators.NAMES.items()
+    ],
+    "compressors": lambda: [
+        {"name": n, "paper": c.paper, "line": _first_line(c)} for n, c in compressors.NAMES.items()
     ],
     "partitions": lambda: [{"name": n, "paper": "-", "line": _first_line(p)} for n, p in data.NAMES.items()],
     "datasets": lambda: [{"name": n, "paper": "-", "line": line} for n, line in data.DATASETS.items()],

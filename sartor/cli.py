@@ -17,7 +17,7 @@ from rich.console import Console
 from . import __version__, catalogue, doctor, estimate
 from . import data as data_module
 from . import predict as predictions
-from .compare import Comparison, Step, play_recipe
+from .compare import Comparison, Step, named, play_recipe
 from .compare import compare as compare_all
 from .data import describe
 from .errors import SartorError, need, unknown
@@ -98,6 +98,17 @@ DpClip = Annotated[float | None, typer.Option(help="the most that a message may 
 DpDelta = Annotated[float | None, typer.Option(help="the delta of the guarantee [1e-5]")]
 DpWhere = Annotated[str | None, typer.Option(help="noise is added by the server (trusted) or each client [server]")]
 DpAccountant = Annotated[str | None, typer.Option(help="rdp, or prv (tighter, but numerical) [rdp]")]
+Compress = Annotated[
+    str, typer.Option(help="how messages are compressed: none, top-k(k=0.05), int8, ... (list compressors)")
+]
+CompressDown = Annotated[str, typer.Option("--compress-down", help="the same for what the server sends")]
+Budget = Annotated[
+    str | None, typer.Option(help="stop before bytes up and down together exceed this, as in 4MB; 328020 is in bytes")
+]
+TargetAccuracy = Annotated[
+    float | None,
+    typer.Option("--target-accuracy", help="stop when the mean validation accuracy in an evaluated round reaches this"),
+]
 SolverKind = Annotated[str | None, typer.Option("--solver", help="sgd, adam, exact, inexact [the method's own]")]
 Lr = Annotated[float | None, typer.Option(help="the local solver's step size")]
 Epochs = Annotated[int | None, typer.Option(help="local epochs per round")]
@@ -200,6 +211,10 @@ def run(
     dp_delta: DpDelta = None,
     dp_where: DpWhere = None,
     dp_accountant: DpAccountant = None,
+    compress: Compress = "none",
+    compress_down: CompressDown = "none",
+    budget: Budget = None,
+    target_accuracy: TargetAccuracy = None,
     seed: Annotated[int, typer.Option(help="results depend on it and the settings only")] = 0,
     set_: Annotated[
         list[str] | None,
@@ -295,7 +310,10 @@ def _settings_line(recipe: Recipe) -> str:
 @app.command()
 def compare(
     ctx: typer.Context,
-    methods: Annotated[str, typer.Option(help="names with commas between them (sartor list methods)")] = DEMO,
+    methods: Annotated[
+        str,
+        typer.Option(help="names with commas between them (list methods); fedavg+int8 has its own compressor"),
+    ] = DEMO,
     seeds: Annotated[str, typer.Option(help="seeds with commas between them")] = "0,1,2",
     data: Data = "digits",
     target: Target = None,
@@ -326,6 +344,10 @@ def compare(
     dp_delta: DpDelta = None,
     dp_where: DpWhere = None,
     dp_accountant: DpAccountant = None,
+    compress: Compress = "none",
+    compress_down: CompressDown = "none",
+    budget: Budget = None,
+    target_accuracy: TargetAccuracy = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="METHOD.FIELD=VALUE", help="a method's field, e.g. flame.lam=1.0; repeatable"),
@@ -358,12 +380,13 @@ def compare(
 
     Lists of attacks, attackers and aggregators make a grid; cells that coincide run once.
     """
-    names, numbers = [m.strip() for m in methods.split(",")], _numbers(seeds, int, "seeds")
-    for name in names:
+    names, numbers = listed(methods, "methods"), _numbers(seeds, int, "seeds")
+    plainly = list(dict.fromkeys(named(name)[0] for name in names))  # without their compressors
+    for name in plainly:
         entry(name)
-    own = _own_settings(_assignments(set_), names)
+    own = _own_settings(_assignments(set_), plainly)
     if lams is not None:
-        for name in names:
+        for name in plainly:
             own.setdefault(name, {}).update({"lam": lams} if has_lam(name) else {})
     grid = scenarios(listed(attack, "attacks"), _shares(attackers, attack), listed(aggregator, "aggregators"))
     plain = {k: v for k, v in ctx.params.items() if k not in Scenario._fields}

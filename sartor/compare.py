@@ -12,15 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .data import Clients, Dataset
-from .errors import Diverged, SartorError, Silent, need
+from .errors import Diverged, OverBudget, SartorError, Silent, need
 from .grid import PLAIN, Scenario
 from .judge.metrics import MODELS, ORACLE, gains
 from .recipe import Recipe
 from .result import Result, write_history
 from .rounds import COUNTS, play
-from .settings import aggregator, attack
+from .settings import aggregator, attack, compressor
 from .storage import read_json, read_note
+from .traffic import parse_bytes
 
+SPENT = ("accuracy_per_megabyte", "rounds_to_target", "bytes_to_target")
 CHECKPOINT, ROWS = Path("state", "checkpoint.safetensors"), Path("state", "rows")
 
 
@@ -132,8 +134,9 @@ class Comparison:
             row[model] = {k: _mean([f[k] for f in found]) for k in found[0]} if found else None
             if found:
                 row[model]["accuracy_seed_std"] = float(np.std([f["accuracy_mean"] for f in found]))
-        for k in ("bytes_up", "bytes_down", "seconds"):
-            row[k] = float(np.mean([c.summary[k] for c in good])) if good else None
+        for k in ("bytes_up", "bytes_down", "seconds", *SPENT):
+            row[k] = _mean([c.summary[k] for c in good]) if good else None
+        row |= {k: cells[0].summary[k] for k in ("compress", "compress_down", "budget", "target_accuracy")}
         row["unseen"] = _over_seeds([c.summary["unseen"] for c in good if c.summary.get("unseen")])
         row["privacy"] = good[0].summary.get("privacy") if good else None
         row["gain"], row["lose"], row["of"] = self._against_local(good)
@@ -188,11 +191,11 @@ def compare(
     scenarios: Sequence[Scenario] = (PLAIN,),
 ) -> Iterator[Step]:
     """Run every method in every scenario with every seed, all on the same clients; yields after every round, and when
-    a cell is complete.
+    a cell is complete. A method may be written with a compressor of its own: "fedavg+top-k(k=0.05)".
 
-    A cell that diverges, or that is refused because of its scenario (Krum with too few clients, an aggregator on a
-    method that takes no mean), is kept with its reason and the others go on. With a folder, finished cells are not run
-    again.
+    A cell that diverges, whose first round exceeds the budget, or that is refused because of its scenario (Krum with
+    too few clients, an aggregator on a method that takes no mean), is kept with its reason and the others go on. With a
+    folder, finished cells are not run again.
     """
     for what, values in (("method", methods), ("seed", seeds)):
         need(len(set(values)) == len(values), f"a {what} is listed twice: {', '.join(map(str, values))}.")
@@ -220,7 +223,7 @@ def compare(
                 summary = _failed(recipe, plain[method], clients, reason) | {"refused": True}
                 table.cells.append(Cell(method, seed, scenario, summary))
             else:
-                for result in _play_cell(table, recipe, plain[method], scenario, clients, place):
+                for result in _play_cell(table, method, recipe, plain[method], scenario, clients, place):
                     yield Step(table, method, seed, scenario, result)
             yield Step(table, method, seed, scenario, None)
 
@@ -233,9 +236,19 @@ def cell_name(method: str, seed: int, scenario: Scenario) -> str:
     return "-".join(words).replace(" ", "")
 
 
-def _recipe(base: Recipe, method: str, scenario: Scenario, settings: Mapping[str, Mapping[str, Any]] | None) -> Recipe:
+def named(entrant: str) -> tuple[str, str | None]:
+    """The method and the compressor of "fedavg+top-k(k=0.05)"; None: the one that all have."""
+    method, plus, compress = entrant.partition("+")
+    if plus:
+        compressor(compress)
+    return method.strip(), compress.strip() if plus else None
+
+
+def _recipe(base: Recipe, entrant: str, scenario: Scenario, settings: Mapping[str, Mapping[str, Any]] | None) -> Recipe:
+    method, compress = named(entrant)
     own = dict((settings or {}).get(method, {}))
-    return base.model_copy(update={"method": method, "settings": own, **scenario._asdict()})
+    known = {"method": method, "settings": own, "compress": base.compress if compress is None else compress}
+    return base.model_copy(update={**known, **scenario._asdict()})
 
 
 def _refusal(recipe: Recipe, clients: Clients) -> str | None:
@@ -248,10 +261,16 @@ def _refusal(recipe: Recipe, clients: Clients) -> str | None:
 
 
 def _play_cell(
-    table: Comparison, recipe: Recipe, plain: Recipe, scenario: Scenario, clients: Clients, place: Path | None
+    table: Comparison,
+    method: str,
+    recipe: Recipe,
+    plain: Recipe,
+    scenario: Scenario,
+    clients: Clients,
+    place: Path | None,
 ) -> Iterator[Result]:
     """Play one cell, or take it from its folder where it is finished, and add it to the table."""
-    cell = _finished(recipe, scenario, clients, place) if place is not None else None
+    cell = _finished(method, recipe, scenario, clients, place) if place is not None else None
     result, began = None, time.perf_counter()
     try:
         for result in play_recipe(recipe, clients, place) if cell is None else ():
@@ -259,11 +278,11 @@ def _play_cell(
         if cell is None:
             assert result is not None
             accuracy = result.scores["chosen/test/accuracy"]
-            cell = Cell(recipe.method, recipe.seed, scenario, result.summary, accuracy, result.data.names)
-    except (Diverged, Silent) as e:
-        cell = Cell(recipe.method, recipe.seed, scenario, _failed(recipe, plain, clients, str(e)))
+            cell = Cell(method, recipe.seed, scenario, result.summary, accuracy, result.data.names)
+    except (Diverged, Silent, OverBudget) as e:
+        cell = Cell(method, recipe.seed, scenario, _failed(recipe, plain, clients, str(e)))
     if result is not None:
-        table.took.setdefault(recipe.method, []).append(time.perf_counter() - began)
+        table.took.setdefault(method, []).append(time.perf_counter() - began)
     table.cells.append(cell)
 
 
@@ -271,23 +290,15 @@ def _failed(recipe: Recipe, plain: Recipe, clients: Clients, error: str) -> dict
     """The summary of a run that did not end, or did not begin."""
     full = plain.complete(clients)
     known = {k: getattr(full, k) for k in ("method", "data", "partition", "model", "clients", "cohort")}
-    known |= {k: getattr(recipe, k) for k in ("rounds", "report", "seed", "drop", "stragglers", *Scenario._fields)}
-    empty = (
-        "reported_round",
-        "seconds",
-        "bytes_up",
-        "bytes_down",
-        "parameters",
-        "hostile",
-        *COUNTS,
-        *MODELS,
-        "unseen",
-        "privacy",
-    )
-    return {**known, **dict.fromkeys(empty), "warnings": [], "error": error}
+    same = ("rounds", "report", "seed", "drop", "stragglers", "compress", "compress_down", "target_accuracy")
+    known |= {k: getattr(recipe, k) for k in (*same, *Scenario._fields)}
+    known["budget"] = None if recipe.budget is None else parse_bytes(recipe.budget)
+    empty = ("reported_round", "seconds", "bytes_up", "bytes_down", "parameters", "hostile", "stopped", *SPENT)
+    blocks = (*COUNTS, *MODELS, "unseen", "privacy")
+    return {**known, **dict.fromkeys((*empty, *blocks)), "warnings": [], "error": error}
 
 
-def _finished(recipe: Recipe, scenario: Scenario, clients: Clients, place: Path) -> Cell | None:
+def _finished(method: str, recipe: Recipe, scenario: Scenario, clients: Clients, place: Path) -> Cell | None:
     """A cell that an earlier call has completed with the same settings and data."""
     if not (place / "summary.json").exists() or not (place / "recipe.toml").exists():
         return None
@@ -297,8 +308,8 @@ def _finished(recipe: Recipe, scenario: Scenario, clients: Clients, place: Path)
         f"{place} holds a run with other settings or other data; choose another --out folder.",
     )
     summary = read_json(place / "summary.json")
-    if summary["rounds"] != recipe.rounds:  # a longer run that has not ended yet
+    if summary["rounds"] != recipe.rounds and summary["stopped"] == "rounds":  # a longer run that has not ended yet
         return None
     rows = [r for r in read_json(place / "clients.json") if not r.get("unseen")]
     accuracy = np.array([np.nan if r["chosen_test_accuracy"] is None else r["chosen_test_accuracy"] for r in rows])
-    return Cell(recipe.method, recipe.seed, scenario, summary, accuracy, [r["name"] for r in rows])
+    return Cell(method, recipe.seed, scenario, summary, accuracy, [r["name"] for r in rows])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -204,6 +205,17 @@ class Task(Protocol):
         ...
 
 
+class Sent(NamedTuple):
+    """A vector in a message: which downlink has its size, and what it may be compressed against.
+
+    "down": that downlink, as the message is it, trained on. "last": the client's own last message (the first: that
+    downlink), as the message does not settle at what was received. "sum": nothing, as it is a difference already.
+    """
+
+    down: str
+    against: str = "down"
+
+
 class Method(ABC):
     """A federated method: a frozen dataclass of settings with a few pure functions. It owns no loop, data or random
     state.
@@ -215,6 +227,7 @@ class Method(ABC):
 
     train_all: bool = False
     keeps_last: ClassVar[bool] = False
+    sends: Mapping[str, Sent] = MappingProxyType({"w": Sent("w")})  # the vectors in its messages
     hostile: frozenset[int] = frozenset()  # clients that attack, in a simulation: NaN at them stops nobody
 
     @abstractmethod

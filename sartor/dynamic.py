@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .core import Local, Method, Problem, Server, State
+from .core import Local, Method, Problem, Sent, Server, State
 from .errors import need
 from .rows import rows_of
 
@@ -50,6 +50,10 @@ class DynamicLam(Method):
     @property
     def train_all(self) -> bool:  # type: ignore[override]
         return self.method.train_all
+
+    @property
+    def sends(self) -> Mapping[str, Sent]:  # type: ignore[override]
+        return self.method.sends
 
     @property
     def middle(self) -> float:

@@ -13,22 +13,23 @@ import tomli_w
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from . import accounting, data, models, tasks
+from . import accounting, compressors, data, models, tasks
 from .data import Clients, Dataset
 from .errors import SartorError, need, one_of, unknown
 from .failures import Failures
 from .fit import natural_loss, prepare
 from .newcomers import held_out, hold_out
 from .result import Result
-from .settings import aggregator, attack, method_from, spelled, to_table
+from .settings import aggregator, attack, compressor, method_from, spelled, to_table
 from .storage import write_text
+from .traffic import Goal, parse_bytes
 from .wrappers import Privacy, attacks, check_attackers
 
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 # What may change when a run goes on.
 FREE = (
     *("rounds", "evaluate_every", "checkpoint_every", "engine", "chunk", "workers"),
-    *("diagnostics", "oracle", "patience"),
+    *("diagnostics", "oracle", "patience", "budget", "target_accuracy"),
 )
 
 
@@ -67,6 +68,10 @@ class Recipe(BaseModel):
     dp_delta: float | None = None  # none: 1e-5
     dp_where: str | None = None  # server (also none) or client
     dp_accountant: str | None = None  # rdp (also none) or prv
+    compress: str = "none"  # how messages are compressed
+    compress_down: str = "none"  # and what the server sends
+    budget: str | None = None  # bytes up and down that a run may take, as in 4MB; none: any
+    target_accuracy: float | None = None  # the mean validation accuracy that ends a run
     seed: int = Field(0, ge=0, lt=2**63)
     engine: str = "local"
     chunk: int | None = None
@@ -135,6 +140,9 @@ class Recipe(BaseModel):
             attack=attack(full.attack),
             attackers=full.attackers or 0.0,
             failures=self._failures(),
+            compress=compressor(self.compress),
+            compress_down=compressor(self.compress_down),
+            goal=self._goal(),
             dtype=TYPES[self.dtype],
             device=self.device,
             report=self.report,
@@ -199,6 +207,7 @@ class Recipe(BaseModel):
             data.parse(self.partition)
         one_of("a run", "store", self.store, ["memory", "disk"])
         self._failures()
+        self._goal()
         wanted = attack(self.attack)
         share = (0.0 if wanted is None else 0.2) if self.attackers is None else self.attackers
         check_attackers(share)
@@ -209,8 +218,14 @@ class Recipe(BaseModel):
         if (asked := self.privacy()) is not None:
             own = ("clip", "delta", "where", "accountant")
             known |= {f"dp_{k}": getattr(asked, k) for k in own}
+        for way in ("compress", "compress_down"):
+            made = compressor(getattr(self, way))
+            known[way] = "none" if made is None else spelled(compressors.NAMES, made)
         known |= {"settings": to_table(method), "solver": {}, "aggregator": "mean"}
         return self.model_copy(update=known)
+
+    def _goal(self) -> Goal:
+        return Goal(None if self.budget is None else parse_bytes(self.budget), self.target_accuracy)
 
     def _failures(self) -> Failures:
         return Failures(self.drop, self.stragglers, self.stale, self.patience)

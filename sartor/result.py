@@ -54,6 +54,7 @@ class Result:
     def summary(self) -> dict[str, Any]:
         """What summary.json holds."""
         s, run = self.settings, self.run
+        judged = judge(self.scores, self.data.counts("test"), ~run.hostile)
         return {
             "method": s["method"],
             "data": s["data"],
@@ -65,6 +66,8 @@ class Result:
             "attackers": s["attackers"],
             "hostile": int(run.hostile.sum()),
             "aggregator": s["aggregator"],
+            "compress": s["compress"],
+            "compress_down": s["compress_down"],
             "drop": run.failures.drop,
             "stragglers": run.failures.stragglers,
             **run.counts,
@@ -75,11 +78,25 @@ class Result:
             "seconds": round(run.seconds, 3),
             "bytes_up": run.bytes_up,
             "bytes_down": run.bytes_down,
+            **self._spent(judged),
             "parameters": self.task.size,
-            **judge(self.scores, self.data.counts("test"), ~run.hostile),
+            **judged,
             "unseen": self.unseen,
             "privacy": self.privacy,
             "warnings": self.history[-1]["warnings"],
+        }
+
+    def _spent(self, judged: dict[str, Any]) -> dict[str, Any]:
+        """What was to be had for the bytes: accuracy per megabyte up and down, and what it took to reach the target."""
+        run, spent = self.run, self.run.bytes_up + self.run.bytes_down
+        chosen, there = judged["chosen"], run.goal.reached(run.history)
+        return {
+            "accuracy_per_megabyte": None if not (chosen and spent) else chosen["accuracy_mean"] / (spent / 1e6),
+            "budget": run.goal.budget,
+            "target_accuracy": run.goal.target,
+            "rounds_to_target": None if there is None else there["round"],
+            "bytes_to_target": None if there is None else there["bytes_up"] + there["bytes_down"],
+            "stopped": run.stopped or "rounds",
         }
 
     @cached_property

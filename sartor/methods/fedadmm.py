@@ -14,12 +14,13 @@ care, a short one gets further from w^t. There is no personal model.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import Local, Method, Problem, Server, State
+from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import Quadratic
 from ..diagnostics import prox_facts
 from ..errors import one_of, positive
@@ -37,6 +38,7 @@ class FedADMM(Method):
     solver: Solver = SGD()
     aggregate: Aggregator = mean
     keeps_last: ClassVar[bool] = True
+    sends = MappingProxyType({"u": Sent("w", "last")})
 
     def __post_init__(self) -> None:
         positive("FedADMM", rho=self.rho)

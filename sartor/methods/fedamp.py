@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
 from ..aggregators import gram, regram
 from ..attention import KINDS, attention
-from ..core import Local, Method, Problem, Server, State
+from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import Quadratic
 from ..diagnostics import prox_facts
 from ..errors import SartorError, need, one_of, positive
@@ -43,6 +44,7 @@ class FedAMP(Method):
     beta_decay: float = 1.0
     beta_every: int = 30
     solver: Solver = SGD()
+    sends = MappingProxyType({"w": Sent("u", "last")})
 
     def __post_init__(self) -> None:
         positive("FedAMP", sigma=self.sigma, beta=self.beta, beta_decay=self.beta_decay, beta_every=self.beta_every)

@@ -11,12 +11,13 @@ P is a function of the seed and never sent. As in FLAME, π_i = λα_i(Pθ_i −
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import Local, Method, Problem, Server, State
+from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import Projected, Projection
 from ..diagnostics import prox_facts
 from ..errors import one_of, positive
@@ -37,6 +38,7 @@ class FlameLpProj(Method):
     solver: Solver = SGD()
     aggregate: Aggregator = mean
     keeps_last: ClassVar[bool] = True
+    sends = MappingProxyType({"u": Sent("w", "last")})
 
     def __post_init__(self) -> None:
         positive("FLAME-Lp-Proj", lam=self.lam, rho=self.rho, d_sub=self.d_sub)

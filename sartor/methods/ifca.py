@@ -12,12 +12,13 @@ another seed. The personal model is the cluster model that fits the client's tra
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean, weigh
-from ..core import Local, Method, Problem, Server, State
+from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import Free
 from ..errors import need, one_of
 from ..seeds import stream
@@ -32,6 +33,7 @@ class IFCA(Method):
     weighting: str = "size"
     solver: Solver = SGD()
     aggregate: Aggregator = mean
+    sends = MappingProxyType({"w": Sent("w", "last")})  # the choice s goes as it is
 
     def __post_init__(self) -> None:
         need(self.k >= 1, f"IFCA needs k >= 1 clusters; got {self.k}.")

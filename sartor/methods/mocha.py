@@ -17,11 +17,12 @@ keep their α (the paper's dropped nodes). The personal models are w_t(α); ther
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
-from ..core import Local, Method, Problem, Server, State
+from ..core import Local, Method, Problem, Sent, Server, State
 from ..errors import need, not_negative, positive
 from ..rows import Rows
 
@@ -35,6 +36,7 @@ class MOCHA(Method):
     epsilon: float = 1e-3
     epochs: int = 1
     omega_every: int = 1
+    sends = MappingProxyType({"v": Sent("w", "sum")})
 
     def __post_init__(self) -> None:
         positive("MOCHA", lam1=self.lam1, epsilon=self.epsilon)

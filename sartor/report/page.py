@@ -18,7 +18,7 @@ from ..result import Result
 from ..storage import write_text
 from . import robustness
 from .foot import judged
-from .terminal import against, cell, explain, megabytes, number, one_line, row_name, takes
+from .terminal import against, cell, explain, megabytes, number, one_line, row_name, takes, worth
 
 COLOURS = {"global": "#0072b2", "personal": "#d55e00", "chosen": "#009e73"}  # Okabe and Ito: told apart by everybody
 WIDTH = 520  # of a drawing: still readable when a phone shrinks it
@@ -106,14 +106,16 @@ def _methods(rows: Sequence[dict[str, Any]]) -> str:
             where = r["scenario"].attacked
             best[where] = max(r["chosen"]["accuracy_mean"], best.get(where, -math.inf))
     models = [*COLOURS, *(["oracle"] if any(r["oracle"] for r in rows) else [])]
-    cells = []
-    for r in rows:
+    cells, more = [], worth(rows)
+    for i, r in enumerate(rows):
         star = "*" if r["chosen"] and r["chosen"]["accuracy_mean"] == best[r["scenario"].attacked] else ""
         seconds = "-" if r["seconds"] is None else f"{r['seconds']:.1f}"
-        cost = [against(r), megabytes(r["bytes_up"]), megabytes(r["bytes_down"]), seconds]
+        spent = [megabytes(r["bytes_up"]), megabytes(r["bytes_down"]), *(column[i] for column in more.values())]
+        cost = [against(r), *spent, seconds]
         cells.append([row_name(r) + star, *(cell(r[m]) if r["seeds"] else "failed" for m in models), *cost])
     heads = [m if m != "oracle" else "oracle (on test data)" for m in models]
-    return _table(["method", *heads, "vs local", "MB up", "MB down", "seconds"], cells)
+    paid = [name.replace("\n", " ") for name in more]
+    return _table(["method", *heads, "vs local", "MB up", "MB down", *paid, "seconds"], cells)
 
 
 def _fairness(rows: Sequence[tuple[str, dict[str, Any] | None]]) -> str:

@@ -16,6 +16,7 @@ class Wrapper(Method):
         self.method = method
         self.train_all = method.train_all
         self.hostile = method.hostile
+        self.sends = method.sends
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         return self.method.init(problem)
