@@ -80,7 +80,8 @@ class Goal:
 
     def reached(self, history: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
         """The first evaluated round that met the target; None: not yet, or there is none."""
-        if self.target is None:
-            return None
-        good = (line for line in history if (line["validation"] or -math.inf) >= self.target)
-        return next(good, None)
+        for line in history if self.target is not None else ():
+            value = line["validation"]
+            if value is not None and value >= self.target:
+                return line
+        return None

@@ -120,6 +120,13 @@ def test_a_target_is_met_on_validation_data(tmp_path: Path) -> None:
     assert found["rounds_to_target"] is found["bytes_to_target"] is None and found["stopped"] == "rounds"
 
 
+def test_a_target_may_be_any_number_that_r2_can_be() -> None:
+    lines = [{"round": r, "validation": v} for r, v in enumerate((None, -0.5, 0.0, 0.3))]
+    rounds = {target: Goal(target=target).reached(lines) for target in (-0.7, -0.5, 0.0, 0.2, 0.9)}
+    assert {t: line and line["round"] for t, line in rounds.items()} == {-0.7: 1, -0.5: 1, 0.0: 2, 0.2: 3, 0.9: None}
+    assert Goal().reached(lines) is None
+
+
 def test_in_python() -> None:
     method, solver = st.FedAvg, st.SGD(lr=0.1, batch=7)
     result = st.fit(method(solver=solver), layers(5, 3), ragged(), 50, budget="3kB", compress=TopK(k=0.5))

@@ -95,7 +95,8 @@ class Levels(Code):
 
 
 def _from_elias(body: bytes, size: int, filled: int, s: int) -> np.ndarray:
-    bits = "".join(map(str, unpacked(body, 8 * len(body), 1).tolist()))
+    planes = np.unpackbits(np.frombuffer(body, dtype=np.uint8), bitorder="little")
+    bits = (planes + ord("0")).tobytes().decode("ascii")
     q, place, at = np.zeros(size, dtype=np.int64), -1, 0
     for _ in range(filled):
         gap, at = elias.read(bits, at)

@@ -107,8 +107,10 @@ def packed_length(count: int, bits: int) -> int:
 
 def packed(values: np.ndarray, bits: int) -> bytes:
     """Whole numbers below 2^bits, one after another without a gap, lowest bit first."""
-    planes = (values.astype(np.uint64)[:, None] >> np.arange(bits, dtype=np.uint64)) & np.uint64(1)
-    return np.packbits(planes.astype(np.uint8).reshape(-1), bitorder="little").tobytes()
+    planes, whole = np.empty((len(values), bits), dtype=np.uint8), values.astype(np.int64)
+    for bit in range(bits):
+        planes[:, bit] = (whole >> bit) & 1
+    return np.packbits(planes.reshape(-1), bitorder="little").tobytes()
 
 
 def unpacked(payload: bytes, count: int, bits: int) -> np.ndarray:
