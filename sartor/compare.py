@@ -110,7 +110,7 @@ class Comparison:
 
         Where clients are drawn anew for each seed, only the first seed's can be told apart by name.
         """
-        done = [c for c in self.cells if c.accuracy is not None and c.scenario == PLAIN]
+        done = [c for c in self.cells if c.accuracy is not None and c.names and c.scenario == PLAIN]
         natural = all(r.partition.startswith("natural") for r in self.recipes.values())
         found: dict[str, dict[str, list[float]]] = {}
         for c in [c for c in done if natural or c.seed == done[0].seed]:
