@@ -187,7 +187,7 @@ class Factor2(Check):
         )
 
     def look(self) -> Finding:
-        Ks = sorted({k for k in (16, 64, 256) if k < self.largest} | {self.largest})
+        Ks = sorted({k for k in (16, 100) if k < self.largest} | {self.largest})
         centre = stream(self.seed, "fedamp factor").standard_normal((self.m, 2))
         made = bowls(centre, np.full(self.m, self.a))
         G = Objective(centre, self.lam, self.sigma, "sqrt", self.a)
@@ -202,7 +202,7 @@ class Factor2(Check):
                 W = path(stepped(self.lam, K, "sqrt", self.sigma, Exact(), two), made, K, W_half)
                 gaps[two].append(min(G.value(w) for w in W) - best)
                 bounds[two].append(fedamp.bound_convex(float(((W_half - W_star) ** 2).sum()), B_of(G, W), K))
-        far = math.ceil(80 / self.a)  # rounds with K = 16's steps, each of which shrinks the error by 1/(1 + a/4)
+        far = math.ceil(60 / self.a)  # rounds with K = 16's steps, each of which shrinks the error by 1/(1 + a/4)
         one, two_ = (path(stepped(self.lam, 16, "sqrt", self.sigma, Exact(), t), made, far)[-1] for t in (1.0, 2.0))
         slopes = [float(v.norm()) for v in (G.gradient(one), half.gradient(one), G.gradient(two_))]
         rows = [

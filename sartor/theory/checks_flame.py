@@ -90,7 +90,7 @@ def solutions(seed: int) -> list[Row]:
 
 
 def _end_of_flame(made: tuple[Task, Clients], lam: float) -> tuple[np.ndarray, np.ndarray]:
-    play = Play(FLAME(lam=lam, rho=lam / len(made[1]), anchor="global", solver=Exact()), *made).rounds(200)
+    play = Play(FLAME(lam=lam, rho=lam / len(made[1]), anchor="global", solver=Exact()), *made).rounds(140)
     return play.globals_of()[0].numpy(), play.state("theta")[0].numpy()
 
 
@@ -112,7 +112,7 @@ def distribution(seed: int, replicas: int) -> list[Row]:
     p, lam, _, _ = random_regression(seed, attackers=False)
     lam = min(lam, 1.5 * p.b)
     told = f"m = {p.m}, d = {p.d}, N = {p.N}, λ = {lam:.2g}"
-    ends = 4 + math.ceil(-12 * math.log(10) / math.log(lam / (p.b + lam)))  # rounds to 1e-12: it shrinks by λ/(b + λ)
+    ends = math.ceil(-9 * math.log(10) / math.log(lam / (p.b + lam)))  # rounds to 1e-9: it shrinks by λ/(b + λ)
     play = Play(
         FLAME(lam=lam, rho=lam / p.m, anchor="global", solver=Exact()), *regression(p, replicas, seed), replicas
     )
@@ -206,6 +206,7 @@ class Proposition2(Check):
         one_of("flame-proposition2", "attack", self.attack, flame_attacks.ATTACKS)
         positive("flame-proposition2", lam=self.lam, gamma=self.gamma, size=self.size)
         self.problem(self.noisy)
+        self.problem(self.quiet)
         need(self.replicas >= 2, "flame-proposition2 needs replicas >= 2.")
 
     def problem(self, sigma: float) -> Regression:

@@ -183,7 +183,6 @@ class Lyapunov(Check):
                     Curve("zero", [min(worst), max(worst)], [0, 0], colour=6, dashed=True),
                 ],
                 [(theory.RATIO, "2.5616")],
-                log="x",
             ),
             Panel(
                 "Random convex runs from the ordinary start",
@@ -191,7 +190,6 @@ class Lyapunov(Check):
                 "share of runs in which L rises",
                 [Curve(who, ratios, v, dots=True, colour=i) for i, (who, v) in enumerate(shares.items())],
                 [(theory.RATIO, "2.5616")],
-                log="x",
             ),
             Panel("L over the rounds of one run", "round", "L", lines),
         ]
@@ -267,7 +265,7 @@ class Rate(Check):
         need(self.rounds >= 60, f"flame-rate needs at least 60 rounds; got {self.rounds}.")
 
     def look(self) -> Finding:
-        m, t = 4, np.arange(1, self.rounds + 1)
+        m, t = 4, np.arange(_EVERY, self.rounds + 1, _EVERY)
         rows: list[Row] = []
         steep = np.array([0.5, 1.0, 2.0])
         centre = stream(self.seed, "flame rate").standard_normal((len(steep), m, 3))

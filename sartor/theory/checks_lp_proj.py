@@ -46,17 +46,14 @@ class Figure1(Check):
     sigma: float = 1.0
     Sigma1: float = 0.1
     tau: float = 100.0
-    low: float = 1.2e-4
-    high: float = 0.06
-    points: int = 8
-    replicas: int = 160
+    high: float = 0.05  # the largest λ
+    replicas: int = 300
     seed: int = 0
 
     def __post_init__(self) -> None:
-        positive("lp-proj-figure1", Sigma1=self.Sigma1, tau=self.tau, low=self.low, sigma=self.sigma, b=self.b)
+        positive("lp-proj-figure1", Sigma1=self.Sigma1, tau=self.tau, high=self.high, sigma=self.sigma, b=self.b)
         need(1 <= self.d_sub <= self.d, f"lp-proj-figure1 needs 1 <= d_sub <= d = {self.d}; got {self.d_sub}.")
         need(0 <= self.N_a < self.N, f"lp-proj-figure1 needs 0 <= N_a < N = {self.N}; got {self.N_a}.")
-        need(self.high > self.low and self.points >= 4, "lp-proj-figure1 needs high > low and points >= 4.")
         need(self.n >= self.d, f"lp-proj-figure1 needs n >= d samples; got n = {self.n}, d = {self.d}.")
         need(self.replicas >= 2, "lp-proj-figure1 needs replicas >= 2.")
 
@@ -76,7 +73,7 @@ class Figure1(Check):
         p = self.problem()
         P = projection(self.d_sub, self.d)
         star = lp_proj.best_lam(p, self.tau)
-        grid = np.geomspace(self.low, self.high, self.points)
+        grid = self.grid(star)
         task, data = statistics(p, self.replicas, self.seed)
         attack = attack_of("same-value", self.tau) if self.N_a else None
         found: dict[str, list[np.ndarray]] = {"pFedMe": [], "Ditto": [], "Lp-Proj": []}
@@ -89,7 +86,7 @@ class Figure1(Check):
                 "Lp-Proj": one_round.lp_proj(lam, self.b, self.d_sub, solver=solver),
             }
             for who, method in methods.items():
-                if who == "pFedMe" and lam not in grid[[0, len(grid) // 2, -1]]:
+                if who == "pFedMe" and lam not in grid[[0, 4, -1]]:
                     continue  # it is Ditto's
                 losses = one_round.one_round(p, method, task, data, self.replicas, attack, self.seed)
                 found[who].append(losses.of_personal.mean(1))
@@ -98,7 +95,7 @@ class Figure1(Check):
         outside = []
         if star >= self.b or star <= 0:
             outside.append(f"λ₁* < b is needed; got λ₁* = {star:.3g}, b = {self.b:g}")
-        marks = [(star, "λ₁*")]
+        marks = [(star, "λ₁*")] if grid[0] <= star <= grid[-1] else []
         said = "without the condition λ₁* < b there is no threshold"
         if not outside or 0 < star < self.b:
             told = lp_proj.threshold(star, self.b)
@@ -115,7 +112,7 @@ class Figure1(Check):
         if self._as_in_the_paper():
             rows.append(Row("λ₁* ≈ 4.9e-4 (Section 4.2)", 4.9e-4, least, within=0.02, erratum=True))
             said += ". The λ₁* ≈ 4.9e-4 of Section 4.2 is this threshold: its formula gives λ₁* = 2.46e-4"
-        fine = np.geomspace(self.low, self.high, 200)
+        fine = np.geomspace(grid[0], grid[-1], 200)
         curves = []
         for place_, who in enumerate(("Ditto", "Lp-Proj")):
             bars = [estimate(v) for v in found[who]]
@@ -125,29 +122,24 @@ class Figure1(Check):
                 Curve(f"{name}, measured", grid, [v[0] for v in bars], [v[1] for v in bars], dots=True, colour=place_)
             )
         means = [estimate(e) for e in excess]
+        close = np.linspace(grid[0], grid[4], 100)
         near = [
-            Curve(
-                "theory",
-                fine,
-                [self.loss(p, P, "Lp-Proj", float(x)) - self.loss(p, P, "Ditto", float(x)) for x in fine],
-            ),
-            Curve("measured", grid, [v[0] for v in means], [v[1] for v in means], dots=True),
-            Curve("zero", [self.low, self.high], [0, 0], colour=6, dashed=True),
+            Curve("theory", close, [self.excess(p, P, float(x)) for x in close]),
+            Curve("measured", grid[:5], [v[0] for v in means[:5]], [v[1] for v in means[:5]], dots=True),
+            Curve("zero", [grid[0], grid[4]], [0, 0], colour=6, dashed=True),
         ]
-        keep = [i for i, x in enumerate(grid) if x <= 4 * marks[-1][0]]
-        if len(keep) >= 2:
-            top = fine <= grid[keep[-1]]
-            near = [
-                Curve(c.label, np.asarray(c.x)[top], np.asarray(c.y)[top], colour=c.colour) if len(c.x) == 200 else c
-                for c in near
-            ]
-            near[1] = Curve("measured", grid[keep], [means[i][0] for i in keep], [means[i][1] for i in keep], dots=True)
-            near[2] = Curve("zero", [self.low, float(grid[keep[-1]])], [0, 0], colour=6, dashed=True)
         panels = [
             Panel("Mean test loss of benign clients", "λ", "test loss", curves, marks, "x"),
-            Panel("Lp-Proj's loss less Ditto's, near the threshold", "λ", "difference", near, marks, "x"),
+            Panel("Lp-Proj's loss less Ditto's, near the threshold", "λ", "difference", near, marks),
         ]
         return Finding(rows, panels, f"{holds(rows)}: {said}; pFedMe and Ditto coincide; {tally(rows)}.", outside)
+
+    def grid(self, star: float) -> np.ndarray:
+        """Five λ around the threshold, or where it should be, and two far above."""
+        middle = lp_proj.threshold(star, self.b) if 0 < star < self.b else self.high / 20
+        near = middle * np.array([0.25, 0.5, 0.8, 1.25, 2.0])
+        far = max(self.high, 20 * middle)
+        return np.array([*near, np.sqrt(near[-1] * far), far])
 
     def _as_in_the_paper(self) -> bool:
         names = ("n", "N", "N_a", "b", "sigma", "Sigma1", "tau")
@@ -158,8 +150,11 @@ class Figure1(Check):
             return lp_proj.loss(p, P, "same-value", lam, self.tau)
         return lp_proj.loss_ditto(p, "same-value", lam, self.tau)
 
+    def excess(self, p: Regression, P: np.ndarray, lam: float) -> float:
+        return self.loss(p, P, "Lp-Proj", lam) - self.loss(p, P, "Ditto", lam)
+
     def argmin(self, p: Regression) -> float:
-        fine = np.geomspace(self.low / 10, self.high * 10, 4001)
+        fine = np.geomspace(self.high / 5000, self.high * 10, 4001)
         return float(fine[np.argmin([lp_proj.loss_ditto(p, "same-value", float(x), self.tau) for x in fine])])
 
 
@@ -239,7 +234,7 @@ class Fairness(Check):
     lam: float = 2.0
     sigma: float = 0.5
     tau: float = 1.0  # the models' standard deviation in a coordinate
-    replicas: int = 1000
+    replicas: int = 1600
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -248,7 +243,7 @@ class Fairness(Check):
         need(1 <= self.d_sub <= 4, f"lp-proj-fairness needs 1 <= d_sub <= 4, the smallest d; got {self.d_sub}.")
 
     def look(self) -> Finding:
-        dims = [4, 8, 16, 24]
+        dims = [4, 8, 16]
         rows: list[Row] = []
         panels = []
         grown = {}

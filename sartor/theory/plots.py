@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ..report.robustness import COLOURS, MARKS
 from ..storage import replacing
@@ -30,14 +31,14 @@ def write_png(path: Path, panels: Sequence[Panel], title: str) -> bool:
                 )
             else:
                 axes.plot(curve.x, curve.y, linestyle="--" if curve.dashed else "-", linewidth=1.6, **look)
-        if "x" in panel.log:
-            axes.set_xscale("log")
-        if "y" in panel.log:
-            axes.set_yscale("log")
+        for letter, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
+            if letter in panel.log:
+                _logarithmic(axes, axis, letter)
         for place, (at, label) in enumerate(panel.marks):
             axes.axvline(at, color="#666666", linewidth=1, linestyle=":")
             height = 0.97 - 0.06 * place  # one below the other, so that neighbours can be read
-            axes.text(at, height, f" {label}", transform=axes.get_xaxis_transform(), fontsize=8, va="top")
+            where = {"transform": axes.get_xaxis_transform(), "clip_on": True, "in_layout": False}
+            axes.text(at, height, f" {label}", fontsize=8, va="top", **where)
         axes.set_title(panel.title, fontsize=10, loc="left")
         axes.set_xlabel(panel.x)
         axes.set_ylabel(panel.y)
@@ -47,3 +48,15 @@ def write_png(path: Path, panels: Sequence[Panel], title: str) -> bool:
     with replacing(path) as temporary:
         figure.savefig(temporary, format="png")
     return True
+
+
+def _logarithmic(axes: Any, axis: Any, letter: str) -> None:
+    """A logarithmic axis; one of few decades gets 1, 2, 5 written out, as powers of ten alone would be too few."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    (axes.set_xscale if letter == "x" else axes.set_yscale)("log")
+    low, high = axis.get_view_interval()
+    axis.set_minor_formatter(NullFormatter())
+    if high < 150 * low:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))

@@ -32,4 +32,4 @@ def write(folder: Path, check: Check, finding: Finding) -> bool:
     write_json(folder / "table.json", check.report(finding))
     write_text(folder / "table.csv", finding.csv())
     write_text(folder / "verdict.txt", f"{check.name}: {finding.sentence}\n")
-    return write_png(folder / "plot.png", finding.panels, f"{check.name} ({check.paper})")
+    return write_png(folder / "plot.png", finding.panels, f"{check.name}: {check.paper}")
