@@ -182,8 +182,8 @@ class Factor2(Check):
         positive("fedamp-factor2", m=self.m, lam=self.lam, sigma=self.sigma, a=self.a)
         need(self.largest >= 64, f"fedamp-factor2 needs largest >= 64 rounds; got {self.largest}.")
         need(
-            self.lam * (self.m - 1) / self.sigma <= 4,
-            "fedamp-factor2 needs λ(m − 1)/σ ≤ 4, so that already with K = 16 the weights stay in the simplex.",
+            self.lam * (self.m - 1) / self.sigma <= 2,
+            "fedamp-factor2 needs λ(m − 1)/σ ≤ 2, so that already with K = 4 the weights stay in the simplex.",
         )
 
     def look(self) -> Finding:
@@ -202,8 +202,8 @@ class Factor2(Check):
                 W = path(stepped(self.lam, K, "sqrt", self.sigma, Exact(), two), made, K, W_half)
                 gaps[two].append(min(G.value(w) for w in W) - best)
                 bounds[two].append(fedamp.bound_convex(float(((W_half - W_star) ** 2).sum()), B_of(G, W), K))
-        far = math.ceil(60 / self.a)  # rounds with K = 16's steps, each of which shrinks the error by 1/(1 + a/4)
-        one, two_ = (path(stepped(self.lam, 16, "sqrt", self.sigma, Exact(), t), made, far)[-1] for t in (1.0, 2.0))
+        far = math.ceil(36 / self.a)  # rounds with K = 4's steps, each of which shrinks the error by 1/(1 + a/2)
+        one, two_ = (path(stepped(self.lam, 4, "sqrt", self.sigma, Exact(), t), made, far)[-1] for t in (1.0, 2.0))
         slopes = [float(v.norm()) for v in (G.gradient(one), half.gradient(one), G.gradient(two_))]
         rows = [
             Row("(4) as printed, from 0: ‖∇G‖ at the end", 0.0, slopes[0], absolute=1e-6, erratum=True),

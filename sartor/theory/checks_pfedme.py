@@ -194,7 +194,7 @@ class Rate(Check):
         w_star = np.linalg.solve(H, self.lam * np.einsum("ijk,ik->j", inverse, b) / self.N)
         play = Play(PFedMe(lam=self.lam, eta=self.eta, R=1, solver=Exact()), *least_squares(X, y))
         gaps = []
-        for _ in range(4 * self.rounds):
+        for _ in range(3 * self.rounds):
             away = play.rounds(1).globals_of()[0].numpy() - w_star
             gaps.append(float(away @ H @ away) / 2)
         return np.array(gaps), max(pfedme.contraction(float(h), self.eta) ** 2 for h in np.linalg.eigvalsh(H))
@@ -220,7 +220,7 @@ class Rate(Check):
         solver = Inexact(lr=1 / (self.lam + 2), eps=1e-18, shrink=0.99)
         play = Play(PFedMe(lam=self.lam, eta=self.eta, R=1, solver=solver), task, data)
         found, before = [], np.full(2, 0.5)
-        for _ in range(4 * self.rounds):
+        for _ in range(3 * self.rounds):
             after = play.rounds(1).globals_of()[0].numpy()
             found.append(float(((before - after) ** 2).sum()) / self.eta**2)
             before = after
