@@ -312,7 +312,7 @@ class Rate(Check):
         centre = rng.standard_normal((m, d)) if p == 2 else np.zeros((m, d))
         steep = rng.uniform(0.5, 1.5, m)
         task, data = bowls(centre, steep, p=p, start=1.0)
-        solver = Exact() if p == 2 else Inexact(lr=1 / (self.lam + 3 * steep.max()), eps=1e-14, shrink=0.999)
+        solver = Exact() if p == 2 else Inexact(lr=1.8 / (self.lam + 3 * steep.max()), eps=1e-14, shrink=0.999)
         method = Ditto(lam=self.lam, solver=solver, global_solver=SGD(lr=self.lr, steps=1, batch=1))
         w_star = steep @ centre / steep.sum()
         v_star = (steep[:, None] * centre + self.lam * w_star) / (steep[:, None] + self.lam)

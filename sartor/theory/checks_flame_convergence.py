@@ -237,7 +237,7 @@ class Lyapunov(Check):
     def nonconvex(self, lam: float, r: float) -> float:
         centre = 4 * stream(self.seed, "log bowls").standard_normal((4 * self.problems, 2))
         made = bowls(centre, np.ones(len(centre)), shape="log", start=1.0)
-        solver = Inexact(lr=1 / (lam + 2), eps=1e-20, shrink=0.999)
+        solver = Inexact(lr=1.6 / (lam + 2), eps=1e-20, shrink=0.999)
         values = descent(FLAME(lam=lam, rho=r * lam / 4, solver=solver), made, self.rounds, self.problems)
         return float((rises(values) > 0).mean())
 
@@ -286,7 +286,7 @@ class Rate(Check):
         means = {"strongly convex": slopes[:, 0]}
         flat = []
         for place, p in enumerate((4.0, 6.0)):
-            solver = Inexact(lr=1 / (self.lam + 1.4 * (p - 1)), eps=1e-14, shrink=0.995)
+            solver = Inexact(lr=1.8 / (self.lam + 1.4 * (p - 1)), eps=1e-14, shrink=0.995)
             made = bowls(np.zeros((m, 1)), np.array([0.6, 0.8, 1.2, 1.4]), p=p, start=1.0)
             gap, slopes = (v[:, 0] for v in self.trace(made, solver))
             means |= {"convex, |t|⁴": slopes} if p == 4 else {}
@@ -299,7 +299,7 @@ class Rate(Check):
             ]
         panels.append(Panel("Flat bowls (τ > 1/2): Theorem 4 c)", "round", "L − L*", flat, log="xy"))
         centre = 3 * stream(self.seed, "flame log").standard_normal((m, 2))
-        solver = Inexact(lr=1 / (self.lam + 2), eps=1e-14, shrink=0.98)
+        solver = Inexact(lr=1.6 / (self.lam + 2), eps=1e-14, shrink=0.98)
         made = bowls(centre, np.ones(m), shape="log", start=0.5)
         means["not convex, log(1 + t²)"] = self.trace(made, solver)[1][:, 0]
         stationary = []

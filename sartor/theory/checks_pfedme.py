@@ -120,15 +120,8 @@ class Rate(Check):
         rows.append(Row("least squares, exact steps: factor of F − F* per round", told, factor(gaps), within=0.02))
         slopes = self.nonconvex()
         mean = np.cumsum(slopes) / np.arange(1, len(slopes) + 1)
-        rows.append(
-            Row(
-                "log(1 + t²), exact steps: power of the running mean of ‖∇F‖²",
-                1.0,
-                power(mean),
-                relation=">=",
-                within=0.02,
-            )
-        )
+        fall = power(slopes, floor=1e-14)  # more than 1: the mean up to T falls as 1/T
+        rows.append(Row("log(1 + t²), exact steps: power of ‖∇F‖², more than 1", 1.0, fall, relation=">="))
         sizes = [b for b in (1, 2, 4, 7, 10) if b < self.samples]
         centre = stream(self.seed, "pfedme rate").standard_normal((self.N, 1, self.d)) + stream(
             self.seed, "pfedme samples"
@@ -217,7 +210,7 @@ class Rate(Check):
         """‖∇F(w)‖² after each round on log bowls, with steps solved to the end."""
         centre = 3 * stream(self.seed, "pfedme log").standard_normal((self.N, 2))
         task, data = bowls(centre, np.ones(self.N), shape="log", start=0.5)
-        solver = Inexact(lr=1 / (self.lam + 2), eps=1e-18, shrink=0.99)
+        solver = Inexact(lr=1.6 / (self.lam + 2), eps=1e-18, shrink=0.99)
         play = Play(PFedMe(lam=self.lam, eta=self.eta, R=1, solver=solver), task, data)
         found, before = [], np.full(2, 0.5)
         for _ in range(3 * self.rounds):
