@@ -26,6 +26,7 @@ from sartor.theory import (
     pfedme,
 )
 from sartor.theory.checks_ditto import draw, measured, random_devices
+from sartor.theory.checks_fedamp import B_of, Objective, path, stepped
 from sartor.theory.checks_flame import attacked as flame_attacked
 from sartor.theory.checks_flame import distribution, solutions
 from sartor.theory.checks_lp_proj import attacked as lp_attacked
@@ -422,3 +423,22 @@ def test_fedamp_s_step_is_equation_2_with_the_factor_2() -> None:
         method = st.FedAMP(attention="sqrt", sigma=1.0, alpha=alpha, beta=beta)
         u = method.weights(W, torch.arange(4)) @ W
         torch.testing.assert_close(u, W - share * lam / 4 * fedamp.coupling_gradient("sqrt", 1.0, W))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_fedamp_keeps_the_bounds_of_its_theorems(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    m, K = int(rng.integers(2, 5)), int(rng.integers(9, 26))
+    centre, a, sigma = rng.normal(size=(m, 2)), rng.uniform(0.2, 2), rng.uniform(0.5, 2)
+    lam = rng.uniform(0.1, 0.9) * sigma / m
+    for kind in ("sqrt", "exp"):
+        G = Objective(centre, lam, sigma, kind, a)
+        W = path(stepped(lam, K, kind, sigma, st.Exact()), bowls(centre, np.full(m, a)), K)
+        W_star, B = G.minimum(), B_of(G, W)
+        gap = min(G.value(w) for w in W) - G.value(W_star)
+        if kind == "sqrt":
+            assert 0 <= gap + 1e-12 <= fedamp.bound_convex(float(((W[0] - W_star) ** 2).sum()), B, K)
+        L = max(a, 2 * lam * m / sigma)
+        slope = min(float(G.gradient(w).norm()) ** 2 for w in W)
+        assert slope <= fedamp.bound_smooth(G.value(W[0]) - G.value(W_star), L, B, K)
+        assert float(G.gradient(W_star).norm()) < 1e-5

@@ -218,8 +218,8 @@ class Proposition2(Check):
     def look(self) -> Finding:
         rows: list[Row] = []
         panels, said = [], []
-        most = 2 * self.b / (self.b + self.lam)
-        qs = [q for q in (0.2, 0.4, 0.6, 0.8, 0.95) if q < most]
+        most = min(1.0, 2 * self.b / (self.b + self.lam))  # what ρ > 0 allows
+        qs = [q * most for q in (0.2, 0.4, 0.6, 0.8, 0.95)]
         fine = np.linspace(0.05, 1.0, 100)
         for case, sigma in (("noisy", self.noisy), ("quiet", self.quiet)):
             p = self.problem(sigma)
@@ -302,6 +302,9 @@ class Proposition3(Check):
 
     def __post_init__(self) -> None:
         positive("flame-proposition3", lam=self.lam, b=self.b)
+        need(
+            0.95 < 2 * self.b / (self.b + self.lam), "flame-proposition3 needs λ < 1.1 b, for FLAME to reach q = 0.95."
+        )
         need(len(set(self.theta)) >= 2, "flame-proposition3 needs at least two different true models.")
         need(self.replicas >= 4, "flame-proposition3 needs replicas >= 4.")
 

@@ -52,7 +52,7 @@ class Figure1(Check):
 
     def __post_init__(self) -> None:
         positive("lp-proj-figure1", Sigma1=self.Sigma1, tau=self.tau, high=self.high, sigma=self.sigma, b=self.b)
-        need(1 <= self.d_sub <= self.d, f"lp-proj-figure1 needs 1 <= d_sub <= d = {self.d}; got {self.d_sub}.")
+        need(1 <= self.d_sub < self.d, f"lp-proj-figure1 needs 1 <= d_sub < d = {self.d}; got {self.d_sub}.")
         need(0 <= self.N_a < self.N, f"lp-proj-figure1 needs 0 <= N_a < N = {self.N}; got {self.N_a}.")
         need(self.n >= self.d, f"lp-proj-figure1 needs n >= d samples; got n = {self.n}, d = {self.d}.")
         need(self.replicas >= 2, "lp-proj-figure1 needs replicas >= 2.")
