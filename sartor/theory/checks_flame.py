@@ -302,9 +302,7 @@ class Proposition3(Check):
 
     def __post_init__(self) -> None:
         positive("flame-proposition3", lam=self.lam, b=self.b)
-        need(
-            0.95 < 2 * self.b / (self.b + self.lam), "flame-proposition3 needs λ < 1.1 b, for FLAME to reach q = 0.95."
-        )
+        need(self.lam < 1.1 * self.b, f"flame-proposition3 needs λ < 1.1 b, to reach q = 0.95; got {self.lam}.")
         need(len(set(self.theta)) >= 2, "flame-proposition3 needs at least two different true models.")
         need(self.replicas >= 4, "flame-proposition3 needs replicas >= 4.")
 
