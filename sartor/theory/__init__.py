@@ -18,6 +18,7 @@ from . import (
     checks_fedamp,
     checks_flame,
     checks_flame_convergence,
+    checks_flame_propositions,
     checks_lp_proj,
     checks_pfedme,
 )
@@ -35,8 +36,8 @@ NAMES: dict[str, type[Check]] = {
         checks_lp_proj.Fairness,
         checks_flame.Solutions,
         checks_flame.Attacks,
-        checks_flame.Proposition2,
-        checks_flame.Proposition3,
+        checks_flame_propositions.Proposition2,
+        checks_flame_propositions.Proposition3,
         checks_flame_convergence.Theorem1,
         checks_flame_convergence.Lyapunov,
         checks_flame_convergence.Rate,

@@ -13,9 +13,8 @@ from ..errors import need, positive
 from ..seeds import stream
 from ..solvers import Inexact
 from . import flame_attacks, lp_proj, one_round
-from .checks_flame import scatter
 from .federations import regression, statistics
-from .findings import Check, Curve, Finding, Panel, Row, holds, tally
+from .findings import Check, Curve, Finding, Panel, Row, holds, scatter, tally
 from .one_round import attack_of, random_regression, variance_over_clients
 from .regression import Regression
 from .replicas import estimate

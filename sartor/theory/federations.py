@@ -41,12 +41,11 @@ def regression(p: Regression, replicas: int, seed: int, theta: np.ndarray | None
     return linear_task(p.d), _clients(x, y, p.N)
 
 
-def statistics(p: Regression, replicas: int, seed: int, steep: float | None = None) -> tuple[Bowl, Clients]:
+def statistics(p: Regression, replicas: int, seed: int) -> tuple[Bowl, Clients]:
     """The same problem by its sufficient statistics: f_i = b/2 ‖θ − θ̂_i‖² + const with θ̂_i ~ N(θ_i, σ²/(bN) I)."""
-    steepness = p.b if steep is None else steep
     true = np.broadcast_to(p.theta, (replicas, p.m, p.d)).reshape(-1, 1, p.d)
     local = true + np.sqrt(p.s) * stream(seed, "noise").standard_normal(true.shape)
-    return Bowl(p.d), _clients(np.concatenate([local, true], axis=1), np.full((len(true), 2), steepness), 1)
+    return Bowl(p.d), _clients(np.concatenate([local, true], axis=1), np.full((len(true), 2), p.b), 1)
 
 
 def bowls(centre: np.ndarray, steepness: np.ndarray, **shape: float | str) -> tuple[Bowl, Clients]:

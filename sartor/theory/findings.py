@@ -145,3 +145,14 @@ def tally(rows: Sequence[Row]) -> str:
 def holds(rows: Sequence[Row]) -> str:
     """The first word of a verdict."""
     return "Holds" if all(r.agrees for r in rows if not r.erratum) else "DOES NOT AGREE"
+
+
+def scatter(rows: list[Row]) -> Panel:
+    """Measurement against theory, relative, one dot for each row."""
+    kept = [r for r in rows if r.error > 0 and not r.erratum]
+    z = [(r.measured - r.theory) / r.error for r in kept]
+    x = np.arange(1, len(kept) + 1)
+    lines = [Curve("±4 standard errors", [1, len(kept)], [v, v], colour=6, dashed=True) for v in (4.0,)]
+    lines.append(Curve("", [1, len(kept)], [-4.0, -4.0], colour=6, dashed=True))
+    dots = Curve("each number of the table", x, z, dots=True)
+    return Panel("Distance from theory", "row of the table", "standard errors", [*lines, dots])

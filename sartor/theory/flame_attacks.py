@@ -35,13 +35,13 @@ def personal_same_value(p: Regression, lam: float, q: float, gamma: float) -> fl
 
 def global_sign_flip(p: Regression, q: float, gamma: float) -> float:
     """(161), summed over benign clients (the paper has S_a) and with V_i's σ²/(bN) (the paper has σ²/(bm))."""
-    variance = (p.m_b * q**2 * p.s * p.d + q**2 * _sum_of_traces(p, gamma)) / p.m**2
+    variance = (p.m_b * q**2 * p.s * p.d + q**2 * sum_of_traces(p, gamma)) / p.m**2
     return p.loss(variance, away(q * theta_m(p, gamma), p.benign))
 
 
 def personal_sign_flip(p: Regression, lam: float, q: float, gamma: float) -> float:
     """(165), with V_i's σ²/(bN)."""
-    return _personal(p, lam, q, q**2 * _sum_of_traces(p, gamma), q * theta_m(p, gamma))
+    return _personal(p, lam, q, q**2 * sum_of_traces(p, gamma), q * theta_m(p, gamma))
 
 
 def theta_m(p: Regression, gamma: float) -> np.ndarray:
@@ -62,7 +62,7 @@ def loss_personal(p: Regression, attack: str, lam: float, q: float, gamma: float
     return personal_sign_flip(p, lam, q, gamma) if attack == "sign-flip" else personal_same_value(p, lam, q, gamma)
 
 
-def _sum_of_traces(p: Regression, gamma: float) -> float:
+def sum_of_traces(p: Regression, gamma: float) -> float:
     """Σ_a tr V_i with V_i = (π − 2)/π γ²θ_iθ_iᵀ + γ² σ²/(bN) I  (157)."""
     squares = float((p.theta[p.attacks] ** 2).sum())
     return gamma**2 * ((1 - _FOLD**2) * squares + p.m_a * p.d * p.s)

@@ -40,7 +40,7 @@ def best_lam(p: Regression, tau: float) -> float:
 def best_lam_sign_flip(p: Regression, tau: float) -> float:
     """λ₂*: the same under sign-flipping attacks."""
     centre = flame_attacks.theta_m(p, tau)
-    attacked = flame_attacks._sum_of_traces(p, tau) / p.m**2
+    attacked = flame_attacks.sum_of_traces(p, tau) / p.m**2
     return _best(p, (away(centre, p.benign) + attacked) / p.d - p.m_a / p.m**2 * p.s)
 
 
