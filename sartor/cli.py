@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from . import __version__, catalogue, doctor, estimate
+from . import __version__, catalogue, doctor, estimate, theory
 from . import data as data_module
 from . import predict as predictions
 from .compare import Comparison, Step, named, play_recipe
@@ -29,6 +29,7 @@ from .report.foot import judged
 from .result import Result
 from .settings import has_lam
 from .storage import write_json, write_text
+from .theory import shown
 from .verdict import verdict
 
 app = typer.Typer(
@@ -497,6 +498,10 @@ def list_(
     if as_json:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
         return
+    _print_rows(rows)
+
+
+def _print_rows(rows: list[dict[str, str]]) -> None:
     wide = max(len(r["name"]) for r in rows)
     for r in rows:
         paper = f"  [{r['paper']}]" if r.get("paper", "-") != "-" else ""
@@ -520,6 +525,45 @@ def doctor_(
     out.print(doctor.words(found), soft_wrap=True)
     if recipe is not None:
         out.print(f"{recipe}: {estimate.words(found['estimate'])}", soft_wrap=True)
+
+
+@app.command("theory")
+def theory_(
+    name: Annotated[str | None, typer.Argument(help="which theorem or figure (--list), or all")] = None,
+    list_all: Annotated[bool, typer.Option("--list", help="say what there is")] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="a parameter, e.g. tau=0.5 or replicas=2000; repeatable"),
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="where table.json, table.csv, plot.png and verdict.txt go")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check what the papers prove against experiment: theory, measurement, standard error, verdict."""
+    if list_all:
+        rows = [{"name": n, "paper": c.paper, "line": catalogue.first_line(c)} for n, c in theory.NAMES.items()]
+        print(json.dumps(rows, indent=1, ensure_ascii=False)) if as_json else _print_rows(rows)
+        return
+    need(name is not None, f"say which: sartor theory NAME, with NAME one of all, {', '.join(theory.NAMES)}.")
+    given = _assignments(set_)
+    need(name != "all" or not given, "--set is for one check's parameters; name it in place of all.")
+    checks = [theory.check(n) for n in theory.NAMES] if name == "all" else [theory.check(str(name), given)]
+    reports = []
+    for check in checks:
+        finding = check.look()
+        reports.append(check.report(finding))
+        place = None if folder is None else folder / check.name if name == "all" else folder
+        drawn = place is None or shown.write(place, check, finding)
+        if as_json:
+            continue
+        if name != "all":
+            out.print(shown.table(finding))
+        out.print(f"{check.name}: {finding.sentence}", soft_wrap=True)
+        if not drawn:
+            out.print("the plot was left out: it needs matplotlib (pip install 'sartor[plots]')")
+    if as_json:
+        print(json.dumps(reports if name == "all" else reports[0], indent=1, ensure_ascii=False))
 
 
 @app.command()
