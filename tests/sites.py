@@ -1,4 +1,4 @@
-"""Federations whose sites are function calls in this process: three hospitals with a file each, a server, no network."""
+"""Federations whose sites are function calls in this process: three hospitals with a file each, a server."""
 
 from __future__ import annotations
 
@@ -95,8 +95,7 @@ class Federation:
 
 
 def last(lead: Lead) -> Result:
-    for result in lead.play():
-        pass
+    *_, result = lead.play()
     return result
 
 
@@ -113,5 +112,5 @@ def vectors(folder: Path, names: Sequence[str] = NAMES) -> dict[str, bytes]:
 
 def personal(folder: Path, name: str, at: int = 0) -> np.ndarray:
     """A client's personal model at its site, as one vector."""
-    tensors, about = load_tensors(folder / name / "models" / f"personal-{at}.safetensors")
+    tensors, _ = load_tensors(folder / name / "models" / f"personal-{at}.safetensors")
     return np.concatenate([tensors[k].numpy().ravel() for k in sorted(tensors)])

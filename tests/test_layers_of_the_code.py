@@ -40,7 +40,8 @@ ALLOWED: dict[str, set[str]] = {
     "dense": {"core"},
     "models": {"errors"},
     "tasks": {"core", "errors", "layers", "dense"},
-    "engines": {"core", "errors", "seeds", "data", "linear", "rows", "threads"},
+    "federation": {"core", "errors", "storage"},
+    "engines": {"core", "errors", "federation", "seeds", "data", "linear", "rows", "threads"},
     "linear": set(),
     "storage": {"core", "errors"},
     "judge": {"core", "errors", "seeds"},
@@ -68,10 +69,13 @@ ALLOWED: dict[str, set[str]] = {
     },
     "recipe": {"data", "errors", "failures", "fit", "models", "result", "settings", "storage", "tasks", "wrappers"},
     "grid": {"errors"},
-    "compare": {"data", "errors", "fit", "grid", "judge", "recipe", "result", "rounds", "settings", "storage"},
+    "compare": {"core", "data", "errors", "fit", "grid", "judge", "recipe", "result", "rounds", "settings", "storage"},
     "verdict": {"compare", "judge"},
     "catalogue": {"aggregators", "data", "errors", "methods", "models", "solvers", "tasks", "wrappers"},
     "doctor": {"data", "errors", "__init__"},
+    "deploy": {
+        *("core", "errors", "data", "storage", "federation", "engines", "recipe", "result", "compare", "__init__"),
+    },
     "report": {"compare", "data", "grid", "errors", "judge", "recipe", "result", "rounds", "storage"},
 }
 ABOVE_ALL = {"cli", "__init__"}

@@ -89,8 +89,8 @@ def fitted(dataset: Dataset, schema: Schema, who: str) -> Dataset:
     compare(own, schema, who, "the federation")
     for name in own["features"]:
         column, _, text = name.partition("=")
-        known = name in schema["features"]
-        need(known, f"column {column!r} of {who} holds the text {text!r}, which the federation did not agree on.")
+        there = name in schema["features"]
+        need(there, f"column {column!r} of {who} holds the text {text!r}, which the federation did not agree on.")
     x = dataset.x
     if own["features"] != schema["features"]:
         x = np.zeros((len(dataset), len(schema["features"])), dtype=dataset.x.dtype)
@@ -102,8 +102,8 @@ def fitted(dataset: Dataset, schema: Schema, who: str) -> Dataset:
             name in schema["classes"], f"the target of {who} has a class {name!r} that the federation did not agree on."
         )
     numbers = np.array([schema["classes"].index(name) for name in own["classes"]], dtype=np.int64)
-    known_classes = {"classes": len(schema["classes"]), "class_names": tuple(schema["classes"])}
-    return replace(dataset, x=x, y=numbers[dataset.y], feature_names=tuple(schema["features"]), **known_classes)
+    known = replace(dataset, x=x, feature_names=tuple(schema["features"]), classes=len(schema["classes"]))
+    return replace(known, y=numbers[dataset.y], class_names=tuple(schema["classes"]))
 
 
 def among(own: Clients, first: int, m: int, total: int, largest: int) -> Clients:

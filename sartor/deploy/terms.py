@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from .. import __version__
 from ..core import State
 from ..data import Clients
@@ -18,7 +20,7 @@ _PRETENDED = ("attack", "attackers", "drop", "stragglers")
 
 def shared(recipe: Recipe) -> Recipe:
     """The recipe as a federation plays it. What only a simulation can pretend is refused."""
-    plain = Recipe()
+    plain = Recipe.of({})
     for field in _PRETENDED:
         value = getattr(recipe, field)
         good = value in (None, 0.0, getattr(plain, field))
@@ -35,8 +37,6 @@ def terms(recipe: Recipe, clients: Clients) -> dict[str, Any]:
 
 def downlinks(result: Result) -> dict[str, State]:
     """By stage: what the server sends, for one client."""
-    import torch
-
     run, one = result.run, torch.zeros(1, dtype=torch.int64)
     down = run.method.downlink(run.server, one, 0)
     common = run.method.shared(run.server)

@@ -1,4 +1,4 @@
-"""What server and sites must agree on before the first round, field by field; and its hash, which every message bears."""
+"""What server and sites must agree on before the first round, field by field; every message bears its hash."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The server's side: an Engine whose clients live at sites. It names, sends, waits, checks and counts; it has no transport
-of its own, only something that can post bytes to a site and collect what came back.
+"""The server's side: an Engine whose clients live at sites. It names, sends, waits, checks and counts.
+
+It has no transport of its own, only something that can post bytes to a site and collect what came back.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A site: one or more clients with their own data, states and disk, that answer what a server asks. No transport here.
 
-Exactly once. A message is named by (run, round, client), and the server says with each request after which round it last
-heard the client (`since`). The site begins from its state after that round, never from a later one, and writes the new
-state with the reply to its disk before it answers. So a repeated request is answered from the disk, and a round whose
-answer never arrived has not happened: the next one begins where the server believes the client to be.
+Exactly once. A message is named by (run, round, client), and the server says with each request after which round it
+last heard the client (`since`). The site begins from its state after that round, never from a later one, and writes the
+new state with the reply to its disk before it answers. So a repeated request is answered from the disk, and a round
+whose answer never arrived has not happened: the next one begins where the server believes the client to be.
 """
 
 from __future__ import annotations

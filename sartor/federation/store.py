@@ -83,8 +83,8 @@ class Store:
         for k, v in tensors.items():
             part, _, name = k.partition("/")
             parts[part][name] = v
-        numbers = (int(about[k]) for k in ("round", "since"))
-        return Held(*numbers, str(about["digest"]), int(about["visits"]), int(about["steps"]), **parts)
+        round, since, visits, steps = (int(about[k]) for k in ("round", "since", "visits", "steps"))
+        return Held(round, since, str(about["digest"]), visits, steps, parts["state"], parts["reply"])
 
 
 @contextmanager
