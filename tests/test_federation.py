@@ -325,7 +325,8 @@ BAD: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "another run": (lambda d: _changed(d, run="0" * 32), "foreign"),
     "another's client": (lambda d: _changed(d, clients=(2,)), "foreign"),
     "other settings": (lambda d: _changed(d, agreement="f" * 64), "agreement"),
-    "another stage": (lambda d: _changed(d, note={"stage": "evaluate"}), "stale"),
+    "another stage": (lambda d: _changed(d, note=decode(d).note | {"stage": "evaluate"}), "stale"),
+    "another's seat": (lambda d: _changed(d, note={"stage": "train", "seat": "0" * 32}), "foreign"),
 }
 
 
@@ -380,6 +381,29 @@ def test_a_site_whose_states_are_gone_says_so_and_does_not_begin_anew(flame: Fed
         path.unlink()
     assert decode(flame.member("b").answer(request)).note == {"why": "behind"}
     assert any("is not here" in s for s in flame.said)
+
+
+def test_a_copy_of_a_kit_elsewhere_is_not_taken_for_the_site(flame: Federation, undisturbed: dict[str, bytes]) -> None:
+    """It has the certificate and even the same table, but not the site's folder."""
+    flame.waiting = replace(flame.waiting, seconds=30)
+    calls = flame.calls()
+    flame.folder.mkdir()
+    copy = flame.member("b")
+    copy.folder = flame.folder / "elsewhere"
+    taken = []
+
+    def both(site: str, data: bytes) -> list[bytes]:
+        if site == "b" and decode(data).kind != "hello":
+            taken.append(copy.answer(data))
+            calls.box.append(("b", taken[-1]))
+        return [data]
+
+    calls.before = both
+    last(lead := flame.lead(calls))
+    assert vectors(flame.folder) == undisturbed
+    assert any("somebody else" in s and "site b" in s for s in flame.said)
+    assert lead.hub is not None and "answer" in {decode(d).kind for d in taken}
+    assert lead.hub.counts["foreign"] > 0
 
 
 def test_a_full_disk_acknowledges_nothing_and_keeps_the_state_whole(
@@ -500,7 +524,7 @@ def test_only_messages_scores_and_names_of_columns_cross(tmp_path: Path, paths: 
     assert set(kinds) == {"joined", "ready", "answer", "noted"}
 
 
-_NOTES = {"recipe", "schema", "counts", "terms", "clients", "total", "largest", "first", "stage"}
+_NOTES = {"recipe", "schema", "counts", "terms", "clients", "total", "largest", "first", "stage", "seat"}
 
 
 def _words(message: Message) -> bytes:

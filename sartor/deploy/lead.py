@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +42,13 @@ class Lead:
     joining: float = 600.0  # seconds to wait for all sites; then those that are there begin, if they are enough
     again: float = 5.0  # seconds after which a site that has not yet joined is asked again
     hub: Hub | None = None
+    seats: dict[str, str] = field(default_factory=dict)
 
     def play(self) -> Iterator[Result]:
         """Play to the end, from the last checkpoint if there is one. Yields after every round."""
         recipe = shared(self.recipe)
         roster = self._roster(recipe)
+        self.seats = {site: v["seat"] for site, v in roster["sites"].items()}
         clients = self._clients(roster, recipe)
         note = self._terms(recipe, clients, roster)
         told = {
@@ -56,7 +58,8 @@ class Lead:
         sites = {s: range(v["first"], v["first"] + len(v["counts"])) for s, v in roster["sites"].items()}
         probe = _answers(recipe, schema.stand_in(clients))
         welcome = {site: encode(m) for site, m in told.items()}
-        self.hub = Hub(roster["run"], agreed(note), sites, probe, self.transport, self.waiting, self.say, welcome)
+        terms = (roster["run"], agreed(note))
+        self.hub = Hub(*terms, sites, probe, self.transport, self.waiting, self.say, welcome, self.seats)
         yield from play_recipe(recipe, clients, self.folder, self.hub)
         self._ask(Message("done", roster["run"]), list(sites), 10.0, enough=len(sites))
 
@@ -75,7 +78,7 @@ class Lead:
         agreed_on = schema.agree({site: note["schema"] for site, note in joined.items()})
         sites, first = {}, 0
         for site, note in joined.items():
-            sites[site] = {"first": first, "counts": note["counts"]}
+            sites[site] = {"first": first, "counts": note["counts"], "seat": str(note["seat"])}
             first += len(note["counts"])
         roster = {"run": run, "federation": self.name, "sites": sites, "schema": agreed_on}
         write_json(place, roster)
@@ -141,7 +144,9 @@ class Lead:
                 if reply.kind == "refused" and wanted != "noted":
                     text = reply.note.get("text") or "its own log says why"
                     raise SartorError(f"site {site} refused: {text}")
-                if reply.run == messages[site].run or wanted == "noted":
+                if wanted == "ready" and reply.note.get("seat") != self.seats[site]:
+                    self.say(f"somebody else joins in the name of site {site}: not taken. Is its kit in use elsewhere?")
+                elif reply.run == messages[site].run or wanted == "noted":
                     found[site] = reply
         return found
 

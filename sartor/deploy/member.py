@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -65,6 +66,14 @@ class Member:
         self._table = self._table or self.own.read()
         return self._table
 
+    @property
+    def seat(self) -> str:
+        """A secret of this folder, drawn once: a copy of the kit elsewhere does not have it."""
+        place = self.folder / "seat.json"
+        if not place.exists():
+            write_json(place, secrets.token_hex(16))
+        return str(read_json(place))
+
     def answer(self, data: bytes) -> bytes:
         """The reply to a request of any kind. Of what goes wrong, only names of settings and columns are sent."""
         try:
@@ -104,7 +113,7 @@ class Member:
             clients = self._split(recipe, self.table)
             _told(lambda: check(terms(recipe, clients), terms(mine, clients), "the server"))
         counts = self._split(recipe, self.table).bounds
-        note = {"schema": schema.of(self.table), "counts": np.diff(counts, axis=1).tolist()}
+        note = {"schema": schema.of(self.table), "counts": np.diff(counts, axis=1).tolist(), "seat": self.seat}
         return Message("joined", request.run, note=note)
 
     def _split(self, recipe: Recipe, table: Dataset, first: int = 0) -> Clients:
@@ -120,7 +129,7 @@ class Member:
         write_json(place, request.note)
         self.finished = False
         self.log(f"joined run {request.run[:8]} with {len(self.site.ids)} clients")
-        return Message("ready", request.run, self.site.agreement)
+        return Message("ready", request.run, self.site.agreement, note={"seat": self.seat})
 
     def _again(self, run: str) -> None:
         """A run that this site joined before it was last started."""
@@ -152,6 +161,7 @@ class Member:
             bench=bench,
             store=Store(self.folder / run, run, bench.start),
             keep=lambda round, ids, models: self._keep(result, own.names, first, round, ids, models),
+            seat=self.seat,
             share=self.own.share,
             log=self.log,
         )

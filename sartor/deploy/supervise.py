@@ -216,7 +216,7 @@ class Server:
         """One job, from submission to its end; True where the run is finished."""
         self._wait_for_sites(admin, daemon)
         folder = self.place / f"job-{self.about.federation}"
-        for name, value in job(self.about.federation, f"{JOBS}.Server", f"{JOBS}.Site", 1).items():
+        for name, value in job(self.about.federation, f"{JOBS}.Server", f"{JOBS}.Site", self.about.sites).items():
             write_json(folder / name, value)
         number = asked(admin.submit_job, str(folder))
         looked, away = time.monotonic(), 0
@@ -229,14 +229,16 @@ class Server:
                 raise SartorError((self.place / ERROR).read_text())
             status = str(asked(admin.get_job_meta, number).get("status", ""))
             if status.startswith("FINISHED"):
-                self.say(f"the job was lost ({status.lower()}); the next one goes on from the checkpoint")
+                self.say("the job was lost; the next job goes on from the checkpoint")
                 return False
             if time.monotonic() - looked > _LOOK and status == "RUNNING":
                 looked = time.monotonic()
                 back = self._outside(admin, number)
                 away = away + 1 if back else 0
                 if away >= 2:
-                    self.say(f"site {', '.join(back)} is back; a new job, so that it takes part")
+                    lost = set(back) >= self._listed(admin)
+                    what = "the job was lost" if lost else f"site {', '.join(back)} is back"
+                    self.say(f"{what}; the next job goes on from the checkpoint")
                     with contextlib.suppress(Exception):
                         admin.abort_job(number)
                     return False
@@ -247,7 +249,7 @@ class Server:
         began, said = time.monotonic(), 0.0
         known = (self.place / RUN / "roster.json").exists()
         while daemon.alive:
-            there = sites(admin)
+            there = self._listed(admin)
             missing = [s for s in self.about.sites if s not in there]
             waited = time.monotonic() - began
             if not missing or (len(there) >= self.waiting.clients and waited > (20.0 if known else self.joining)):
@@ -257,6 +259,15 @@ class Server:
                 self.say(f"waiting for site {', '.join(missing)}")
             time.sleep(_POLL)
         raise _Lost("NVFlare's server process has ended")
+
+    def _listed(self, admin: Any) -> set[str]:
+        """The connected sites; one that has a certificate but is not on the list is turned away."""
+        there = sites(admin)
+        for stranger in sorted(there - set(self.about.sites)):
+            self.say(f"{stranger!r} has a certificate of this federation but is not on the list: turned away")
+            with contextlib.suppress(_Lost):
+                asked(admin.disable_client, stranger)
+        return there & set(self.about.sites)
 
     def _outside(self, admin: Any, number: str) -> list[str]:
         """Sites that are connected and not in the job."""

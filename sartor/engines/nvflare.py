@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 from abc import abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -155,10 +156,14 @@ def die_with_parent() -> None:
     threading.Thread(target=watch, daemon=True, name="parent watch").start()
 
 
-def job(name: str, server: str, site: str, sites: int) -> dict[str, dict[str, Any]]:
-    """A job's three files: it names classes that are installed everywhere, and carries no code and no settings."""
+def job(name: str, server: str, site: str, sites: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """A job's three files: it names classes that are installed everywhere, and carries no code and no settings.
+
+    It goes to the sites on the list and to no other that the authority may have signed.
+    """
+    where = {"app": ["server", *sites]}
     return {
-        "meta.json": {"name": name, "resource_spec": {}, "deploy_map": {"app": ["@ALL"]}, "min_clients": sites},
+        "meta.json": {"name": name, "resource_spec": {}, "deploy_map": where, "min_clients": 1},
         "app/config/config_fed_server.json": {
             "format_version": 2,
             "server": {"task_request_interval": 0.05},

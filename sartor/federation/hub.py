@@ -61,7 +61,9 @@ class Hub:
         waiting: Waiting,
         say: Callable[[str], None],
         welcome: Mapping[str, bytes] | None = None,  # what a site that has not joined is told
+        seats: Mapping[str, str] | None = None,  # what each site said when it joined, and says with every answer
     ) -> None:
+        self.seats = dict(seats or {})
         self.welcome = dict(welcome or {})
         self.run, self.agreement, self.specs = run, agreement, specs
         self.roster, self.transport, self.waiting, self.say = dict(roster), transport, waiting, say
@@ -199,6 +201,9 @@ class Hub:
             return "foreign"
         if reply.agreement != self.agreement:
             return "agreement"
+        if reply.note.get("seat", "") != self.seats.get(site, ""):
+            self.say(f"somebody else answers in the name of site {site}: not taken. Is its kit in use elsewhere?")
+            return "foreign"
         if asked is None:
             return "duplicate" if site in found else "foreign"
         if reply.round != asked.round:

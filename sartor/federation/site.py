@@ -50,6 +50,7 @@ class Site:
     bench: Bench
     store: Store
     keep: Callable[[int, Tensor, State], None]  # what becomes of the personal models: they stay here
+    seat: str = ""  # what only this copy of the site knows, and says with each answer
     share: str = "each"  # scores of each client leave the site, or their mean over its clients, or none
     counts: dict[str, int] = field(default_factory=lambda: {"answered": 0, "repeated": 0, **dict.fromkeys(REASONS, 0)})
     log: Callable[[str], None] = lambda text: None
@@ -108,7 +109,7 @@ class Site:
             arrays = packed(shared(found, self.share))
         self.counts["answered"] += 1
         named = (self.run, self.agreement, request.round, request.clients, request.since)
-        return Message("answer", *named, arrays, {"stage": request.kind})
+        return Message("answer", *named, arrays, {"stage": request.kind, "seat": self.seat})
 
     def _held(self, client: int, round: int) -> Held:
         held = self.store.after(client, round)
