@@ -88,6 +88,7 @@ class ServerSide(Controller):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__(task_check_period=0.05)
+        die_with_parent()
         self.tasks: Tasks | None = None
 
     @abstractmethod
@@ -95,7 +96,7 @@ class ServerSide(Controller):  # type: ignore[misc]
         """The whole run."""
 
     def start_controller(self, fl_ctx: FLContext) -> None:
-        die_with_parent()
+        pass
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
         pass
@@ -118,6 +119,10 @@ class ServerSide(Controller):  # type: ignore[misc]
 class SiteSide(Executor):  # type: ignore[misc]
     """A job's site: answers requests until the job ends."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        die_with_parent()
+
     @abstractmethod
     def begin(self, kit: Path, site: str) -> None:
         """Make ready."""
@@ -128,7 +133,6 @@ class SiteSide(Executor):  # type: ignore[misc]
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type == EventType.START_RUN:
-            die_with_parent()
             self.begin(_kit(fl_ctx), fl_ctx.get_identity_name())
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
