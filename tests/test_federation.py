@@ -251,6 +251,20 @@ def test_a_silent_site_is_left_out_and_taken_back(flame: Federation) -> None:
     ]
 
 
+def test_a_restarted_server_remembers_who_was_silent(flame: Federation) -> None:
+    flame.recipe = Recipe(method="flame", **QUICK | {"rounds": 6, "evaluate_every": 6})
+    calls = flame.calls()
+    calls.before = lambda site, data: [] if site == "c" and decode(data).round >= 1 else [data]
+    for result in flame.lead(calls).play():
+        if result.run.round == 4:
+            break  # killed
+    flame.said.clear()
+    lead = flame.lead(calls)
+    last(lead)
+    assert lead.hub is not None and lead.hub.silent["c"] > 4
+    assert not [s for s in flame.said if "site c was silent" in s]  # it is left out from the first round on
+
+
 def test_too_few_answers_the_round_waits_once_more_and_is_skipped(flame: Federation) -> None:
     flame.waiting = replace(flame.waiting, clients=2, seconds=0.03)
     calls = flame.calls()

@@ -12,7 +12,7 @@ from sites import NAMES, personal, tables
 
 pytest.importorskip("nvflare")
 
-from processes import Processes
+from processes import Processes, run
 
 from sartor.compare import play_recipe
 from sartor.recipe import Recipe
@@ -83,6 +83,12 @@ def test_a_run_whose_site_loses_its_process_goes_on_to_the_same_bytes(
     same_as_simulated(processes, data, tmp_path / "simulated")
     table = processes.said("server")
     assert "personal models are at the sites" in table and "chosen" in table
+    assert ", round 40 of 40" in run("federation", "status", processes.kits / "server").stdout
+    assert "site b of trial" in run("federation", "status", processes.kits / "b").stdout
+    done = run("federation", "export", processes.kits / "b", "--out", tmp_path / "b")
+    assert done.returncode == 0 and (tmp_path / "b" / "personal-0.safetensors").exists()
+    again = run("server", processes.kits / "server", "--recipe", processes.recipe)  # finished: only shown again
+    assert again.returncode == 0 and "flame after 40 rounds" in again.stdout
 
 
 @pytest.mark.federation

@@ -26,6 +26,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from sartor.deploy.kits import Kit
+from sartor.deploy.supervise import Daemon
+
+OPERATOR, OUTSIDE = "operator@sartor.local", "nvflare.app_common.np.np_trainer.NPTrainer"
 RECIPE = 'method = "flame"\nmodel = "softmax"\nrounds = 3\n'
 UTC = datetime.UTC
 
@@ -268,16 +272,48 @@ def test_only_the_operator_submits_and_no_job_carries_code(waiting: Processes, t
     about["admin"]["username"] = "guest@sartor.local"
     (member / "startup" / "fed_admin.json").write_text(json.dumps(about))
     plain = a_job(tmp_path / "plain", "sartor.deploy.jobs.Server")
-    found = submitted("guest@sartor.local", member, plain)
-    assert "FINISHED" not in found[0] and "uthoriz" in " ".join(map(str, found)), found
-    found = submitted("operator@sartor.local", operator, a_job(tmp_path / "code", "evil.Evil", code=True))
-    assert "COMPLETED" not in found[0], found
-    found = submitted(
-        "operator@sartor.local", operator, a_job(tmp_path / "class", "nvflare.app_common.np.np_trainer.NPTrainer")
-    )
-    assert "COMPLETED" not in found[0], found
-    assert "NotAuthorized" in (kits / "server" / "play" / "daemon.txt").read_text()
+    name, text = submitted("guest@sartor.local", member, plain)
+    assert name == "AuthorizationError" and "'guest@sartor.local' is not authorized for 'submit_job'" in text
+    code = a_job(tmp_path / "code", "evil.Evil", code=True)
+    assert submitted(OPERATOR, operator, code) == ["FINISHED:FAILED_TO_RUN", ["server: BYOC not permitted"]]
+    outside = a_job(tmp_path / "class", OUTSIDE)
+    assert submitted(OPERATOR, operator, outside)[0] == "FINISHED:ABNORMAL"
+    assert f"Component '{OUTSIDE}' at config path 'workflows.#1' is not in allow_list" in _daemon(kits / "server")
     assert not list(kits.rglob("evil"))
+
+
+def _daemon(kit: Path) -> str:
+    return (kit / "play" / "daemon.txt").read_text(errors="replace")
+
+
+@pytest.mark.federation
+def test_a_site_refuses_code_even_from_its_own_server(tmp_path: Path, data: dict[str, Path]) -> None:
+    """A server whose own policy was changed to allow everything."""
+    found = Processes.make(tmp_path, RECIPE, data)
+    kit, operator = found.kits / "server", found.kits / "server" / "operator"
+    policy = kit / "local" / "authorization.json"
+    policy.write_text(json.dumps({"format_version": "1.0", "permissions": {"project_admin": "any"}}))
+    resources = json.loads((kit / "local" / "resources.json").read_text())
+    (kit / "local" / "resources.json").write_text(json.dumps(resources | {"class_list_enforcement_mode": "off"}))
+    daemon = Daemon(kit, Kit.load(kit, "server"))
+    daemon.start()
+    try:
+        found.start("a")
+        found.until(lambda: "connected to" in found.said("a"), 120)
+        code = a_job(tmp_path / "code", "evil.Evil", code=True)
+        assert "a: NVFLARE_ERROR: BYOC not permitted" in submitted(OPERATOR, operator, code)[1]
+        job = a_job(tmp_path / "class", "sartor.deploy.jobs.Server")
+        place = job / "app" / "config" / "config_fed_client.json"
+        place.write_text(place.read_text().replace("sartor.deploy.jobs.Server", OUTSIDE))
+        (kit / "play" / "recipe.toml").write_text(RECIPE)
+        assert submitted(OPERATOR, operator, job)[0].startswith("FINISHED:")
+        assert f"Component '{OUTSIDE}' at config path 'executors.#1.executor' is not in allow_list" in _daemon(
+            found.kits / "a"
+        )
+        assert not list(found.kits.rglob("evil"))
+    finally:
+        found.end()
+        daemon.stop()
 
 
 @pytest.mark.federation

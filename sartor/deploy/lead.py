@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..compare import play_recipe
+from ..compare import CHECKPOINT, play_recipe
 from ..data import Clients
 from ..errors import SartorError, Silent, need
 from ..federation.agreement import check
@@ -54,7 +54,9 @@ class Lead:
         told = {
             s: Message("welcome", roster["run"], note=note | {"first": v["first"]}) for s, v in roster["sites"].items()
         }
-        self._ask(told, list(told), self.joining, self.waiting.clients)
+        begun = (self.folder / CHECKPOINT).exists()  # then a site that is away is not waited for longer than in a round
+        patience = min(self.joining, self.waiting.seconds) if begun else self.joining
+        self._ask(told, list(told), patience, self.waiting.clients)
         sites = {s: range(v["first"], v["first"] + len(v["counts"])) for s, v in roster["sites"].items()}
         probe = _answers(recipe, schema.stand_in(clients))
         welcome = {site: encode(m) for site, m in told.items()}

@@ -221,10 +221,12 @@ class Hub:
                     self.say(f"site {site} was silent {self.silent[site]} times: it is left out until it answers")
 
     def save(self) -> State:
-        return {"since": self.since.clone()}
+        """After which round each client was last heard, and how long each site has been silent."""
+        return {"since": self.since.clone(), "silent": torch.tensor([self.silent[s] for s in self.roster])}
 
     def restore(self, states: State) -> None:
         self.since.copy_(states["since"])
+        self.silent = dict(zip(self.roster, states["silent"].tolist(), strict=True))
 
     def settle(self) -> None:
         """States are at the sites."""
