@@ -49,7 +49,8 @@ class Server(ServerSide):
                     status |= {"state": "playing", "round": result.run.round, "silent": lead.hub.silent}
                     status |= {"counts": lead.hub.counts, "refusals": lead.hub.refusals, "time": time.time()}
                     write_json(place / STATUS, status)
-                    say(f"round {result.run.round} of {recipe.rounds}") if result.run.round else None
+                    if result.run.round:
+                        say(f"round {result.run.round} of {recipe.rounds}")
             write_json(place / STATUS, status | {"state": "finished"})
         except SartorError as e:
             write_text(place / ERROR, str(e))  # the supervisor says it and stops: asking again would not help
