@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .core import Engine
 from .data import Clients, Dataset
 from .errors import Diverged, OverBudget, SartorError, Silent, need
 from .grid import PLAIN, Scenario
@@ -26,14 +27,18 @@ SPENT = ("accuracy_per_megabyte", "rounds_to_target", "bytes_to_target")
 CHECKPOINT, ROWS = Path("state", "checkpoint.safetensors"), Path("state", "rows")
 
 
-def play_recipe(recipe: Recipe, clients: Clients, folder: Path | None) -> Iterator[Result]:
+def play_recipe(
+    recipe: Recipe, clients: Clients, folder: Path | None, engine: Engine | None = None
+) -> Iterator[Result]:
     """Play one recipe on its clients, going on from a checkpoint in `folder` if there is one; everything is kept there.
 
-    Yields the result as it stands, before the first round and after each one.
+    Yields the result as it stands, before the first round and after each one. `engine`: where the clients are, in place
+    of the recipe's own.
     """
     if folder is not None and not (folder / CHECKPOINT).exists():
         shutil.rmtree(folder / ROWS, ignore_errors=True)  # of a run that was killed before its first checkpoint
     result = recipe.start(clients, folder)
+    result.run.engine = engine or result.run.engine
     checkpoint, mark = None, ""
     if folder is not None:
         checkpoint, mark = folder / CHECKPOINT, recipe.fingerprint(clients)
