@@ -544,7 +544,7 @@ def theory_(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check what the papers prove against experiment: theory, measurement, standard error, verdict."""
+    """Hold the papers' theorems against experiment."""
     if list_all:
         rows = [{"name": n, "paper": c.paper, "line": catalogue.first_line(c)} for n, c in theory.NAMES.items()]
         print(json.dumps(rows, indent=1, ensure_ascii=False)) if as_json else _print_rows(rows)
