@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from .compare import CHECKPOINT
 from .data import Dataset
-from .data.tables import read_like
+from .data.later import read_like
 from .errors import SartorError, need, one_of, unknown
 from .recipe import TYPES, Recipe
 from .result import Result

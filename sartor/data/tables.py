@@ -35,7 +35,7 @@ def from_arrays(
     Text, true/false and whole numbers with at most 100 distinct values are classes, in sorted order; other targets are
     for regression. x of type uint8 with three or more axes is taken as images 0..255, which `split` divides by 255.
     """
-    x, y = np.asarray(x), _text(y)
+    x, y = np.asarray(x), as_text(y)
     need(x.ndim >= 2, f"{name}: x must have one row per sample and at least one column; got shape {x.shape}.")
     need(len(x) > 0, f"{name}: there are no samples.")
     good = x.dtype.kind in "fiub"
@@ -43,12 +43,12 @@ def from_arrays(
     need(y.ndim == 1, f"{name}: y must be one value per sample; got shape {y.shape}.")
     image = x.dtype == np.uint8 and x.ndim >= 3
     targets, classes, names = _targets(name, y, task)
-    owners = None if keys is None else _keys(name, _text(keys))
+    owners = None if keys is None else _keys(name, as_text(keys))
     features = x if image or x.dtype.kind == "f" else x.astype(np.float32)
     return Dataset(features, targets, classes, name, owners, class_names=names, feature_names=tuple(feature_names))
 
 
-def _text(values: Any) -> np.ndarray:
+def as_text(values: Any) -> np.ndarray:
     """An array; text as NumPy's own text, not as Python objects (which is how pandas keeps it)."""
     array = np.asarray(values)
     words = array.dtype.kind == "O" and all(isinstance(value, str) for value in array.flat)
@@ -99,7 +99,7 @@ def read_table(
     if path.suffix.lower() == ".npz":
         need(not drop, f"{path.name}: drop is for the columns of CSV and Parquet files.")
         return _from_npz(path, target or "y", client_key, task)
-    table = _open(path)
+    table = open_table(path)
     columns: list[str] = table.column_names
     twice = sorted({c for c in columns if columns.count(c) > 1})
     need(not twice, f"{path.name}: the column {', '.join(twice)} occurs twice; rename one.")
@@ -110,9 +110,9 @@ def read_table(
         if wanted not in columns:
             raise unknown(f"column of {path.name}", wanted, columns)
     need(table.num_rows > 0, f"{path.name}: there are no rows.")
-    y = _plain(path.name, table, target)
-    keys = _plain(path.name, table, client_key) if client_key else None
-    x, names = _features(path.name, table, [c for c in columns if c not in {target, client_key, *drop}])
+    y = column_of(path.name, table, target)
+    keys = column_of(path.name, table, client_key) if client_key else None
+    x, names = features(path.name, table, [c for c in columns if c not in {target, client_key, *drop}])
     return from_arrays(x, y, keys, path.name, task, names)
 
 
@@ -124,88 +124,7 @@ def _from_npz(path: Path, target: str, client_key: str | None, task: str) -> Dat
     return from_arrays(arrays["x"], arrays[target], arrays[client_key] if client_key else None, path.name, task)
 
 
-def read_like(path: Path, like: Dataset, target: str | None = None) -> tuple[np.ndarray, np.ndarray | None]:
-    """The samples of a file as those of another data set: x [n, ...], and y [n] where the file has the target.
-
-    Columns are found by name and stand as they did there; a text that was not seen there is refused, not guessed.
-    """
-    need(path.is_file(), f"there is no file {path}.")
-    if path.suffix.lower() == ".npz":
-        arrays = read_npz(path)
-        if "x" not in arrays:
-            raise unknown(f"array of {path.name}", "x", arrays)
-        x, y = arrays["x"], arrays.get(target or "y")
-    else:
-        table = _open(path)
-        need(table.num_rows > 0, f"{path.name}: there are no rows.")
-        labelled = target is not None and target in table.column_names
-        y = _plain(path.name, table, str(target)) if labelled else None
-        x = _columns(path.name, table, like, target)
-    shape = like.x.shape[1:]
-    need(len(x) > 0, f"{path.name}: there are no samples.")
-    need(
-        x.shape[1:] == shape or x[0].size == np.prod(shape),
-        f"{path.name}: samples of shape {list(x.shape[1:])}, but the model was trained on {list(shape)}.",
-    )
-    need(x.dtype.kind in "fiub", f"{path.name}: x must be numbers; got {x.dtype}.")
-    images = like.x.dtype == np.uint8
-    need(
-        not images or x.dtype == np.uint8,
-        f"{path.name}: the model was trained on images 0..255 of type uint8; got {x.dtype}.",
-    )
-    x = x.reshape(len(x), *shape)
-    x = x if images else x.astype(like.x.dtype)
-    need(images or bool(np.isfinite(x).all()), f"{path.name}: the data hold NaN or Inf; drop or fill them first.")
-    return x, None if y is None else _labels(path.name, _text(y), like)
-
-
-def _columns(file: str, table: Any, like: Dataset, target: str | None) -> np.ndarray:
-    """[n, k] the features by their names; of a data set without names, all columns but the target in order."""
-    columns = [c for c in table.column_names if c != target]
-    if not like.feature_names:
-        return _features(file, table, columns)[0]
-    known: dict[str, dict[str, int]] = {}  # of each text column, the place of each text
-    places: dict[str, int] = {}
-    for place, name in enumerate(like.feature_names):
-        column, equals, text = name.partition("=")
-        if name in columns or not equals:
-            places[name] = place
-        else:
-            known.setdefault(column, {})[text] = place
-    x = np.zeros((table.num_rows, len(like.feature_names)), dtype=np.float32)
-    for column in [*places, *known]:
-        if column not in columns:
-            raise unknown(f"column of {file}; the model was trained with", column, columns)
-        block, texts = _encode(file, column, table.column(column), CATEGORIES)
-        need(
-            bool(texts) == (column in known), f"{file}: column {column} was {'text' if column in known else 'numbers'}."
-        )
-        new = [text for text in texts if text not in known[column]]
-        need(not new, f"{file}: column {column} holds {new[0] if new else ''!r}, which the model has never seen.")
-        x[:, [known[column][text] for text in texts] if texts else [places[column]]] = block
-    return x
-
-
-def _labels(file: str, y: np.ndarray, like: Dataset) -> np.ndarray:
-    """Targets as the data set has them: class numbers by their names, or numbers."""
-    need(y.ndim == 1, f"{file}: y must be one value per sample; got shape {y.shape}.")
-    if like.y.dtype.kind == "f":
-        need(y.dtype.kind in "fiub", f"{file}: targets must be numbers; got {y.dtype}.")
-        allowed = np.unique(like.y) if like.classes is not None else y
-        wrong = y[~np.isin(y, allowed)]
-        need(len(wrong) == 0, f"{file}: targets are {', '.join(map(str, allowed[:5]))}; got {wrong[:1]}.")
-        return y.astype(like.y.dtype)
-    words = [str(int(v)) if y.dtype.kind == "f" and float(v).is_integer() else str(v) for v in y.tolist()]
-    names = {name: i for i, name in enumerate(like.class_names)}
-    if not names or (y.dtype.kind in "iu" and not names.keys() >= set(words)):  # already numbers of classes
-        names = {str(i): i for i in range(like.classes or 0)}
-    for word in words:
-        if word not in names:
-            raise unknown(f"class in {file}", word, names)
-    return np.array([names[word] for word in words], dtype=np.int64)
-
-
-def _open(path: Path) -> Any:
+def open_table(path: Path) -> Any:
     """The file as a pyarrow table."""
     import pyarrow  # slow to import, and only needed for tables
     from pyarrow import csv, parquet
@@ -218,7 +137,7 @@ def _open(path: Path) -> Any:
         raise SartorError(f"{path.name} cannot be read, it may be truncated or damaged: {first_line(error)}") from None
 
 
-def _plain(file: str, table: Any, column: str) -> np.ndarray:
+def column_of(file: str, table: Any, column: str) -> np.ndarray:
     """A target or key column as numbers or text; refuses missing values."""
     values = table.column(column)
     missing = values.null_count
@@ -228,21 +147,21 @@ def _plain(file: str, table: Any, column: str) -> np.ndarray:
     return array
 
 
-def _features(file: str, table: Any, columns: Sequence[str]) -> tuple[np.ndarray, list[str]]:
+def features(file: str, table: Any, columns: Sequence[str]) -> tuple[np.ndarray, list[str]]:
     """[n, k] float32 and the names of the k columns; a text column `c` becomes columns "c=value"."""
     need(len(columns) > 0, f"{file}: no column is left for the features.")
     parts: list[np.ndarray] = []
     names: list[str] = []
     categories = 0
     for column in columns:
-        block, values = _encode(file, column, table.column(column), CATEGORIES - categories)
+        block, values = encode(file, column, table.column(column), CATEGORIES - categories)
         categories += len(values)
         parts.append(block)
         names += [f"{column}={value}" for value in values] or [column]
     return np.concatenate(parts, axis=1), names
 
 
-def _encode(file: str, column: str, values: Any, allowed: int) -> tuple[np.ndarray, list[str]]:
+def encode(file: str, column: str, values: Any, allowed: int) -> tuple[np.ndarray, list[str]]:
     """One column as [n, 1] numbers and no names, or as [n, k] ones and zeros and the k values of the text."""
     import pyarrow
     from pyarrow import types as kind
