@@ -570,7 +570,7 @@ def theory_(
         print(json.dumps(reports if name == "all" else reports[0], indent=1, ensure_ascii=False))
 
 
-federation = typer.Typer(help="Make kits for a real federation, see where it is, take out its models.")
+federation = typer.Typer(help="A real federation: make kits, see where it is, export.")
 app.add_typer(federation, name="federation")
 KitFolder = Annotated[Path, typer.Argument(help="a folder made by sartor federation init")]
 
