@@ -73,7 +73,12 @@ ALLOWED: dict[str, set[str]] = {
     "grid": {"errors"},
     "compare": {"data", "errors", "fit", "grid", "judge", "recipe", "result", "rounds", "settings", "storage"},
     "verdict": {"compare", "judge"},
-    "catalogue": {"aggregators", "data", "errors", "methods", "models", "solvers", "tasks", "wrappers"},
+    "reproduce": {
+        *("compare", "data", "errors", "judge", "methods", "models", "recipe", "report", "result", "settings"),
+        *("storage",),
+    },
+    "tune": {"compare", "data", "errors", "judge", "recipe", "seeds", "settings", "storage"},
+    "catalogue": {"reproduce", "aggregators", "data", "errors", "methods", "models", "solvers", "tasks", "wrappers"},
     "doctor": {"data", "errors", "__init__"},
     "report": {"compare", "data", "grid", "errors", "judge", "recipe", "result", "rounds", "storage"},
 }

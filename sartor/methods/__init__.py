@@ -92,7 +92,9 @@ NAMES: dict[str, Entry] = {
     "qffl": Entry(QFFL, "Li et al. 2020", "one global model; losses count to the power q + 1"),
     "fedmgda": Entry(FedMGDA, "Hu et al. 2022", "one global model along a direction good for all"),
     "ifca": Entry(IFCA, "Ghosh et al. 2020", "clusters: each client trains the model that fits it best"),
-    "drifting": Entry(Drifting, "FLAME's code", "local models never reset, averaged: what FLAME's authors ran as Ditto's"),
+    "drifting": Entry(
+        Drifting, "FLAME's code", "local models never reset, averaged: what FLAME's authors ran as Ditto's"
+    ),
     "local": Entry(LocalOnly, "-", "each client alone; what federating has to beat"),
 }
 
