@@ -71,6 +71,11 @@ def about(experiment: Experiment) -> list[Table]:
     return [read(experiment.folder / "published" / f"{file}.toml")[1] for file in experiment.published]
 
 
+def papers(experiment: Experiment) -> str:
+    """The papers that it is of."""
+    return experiment.paper or ", ".join(dict.fromkeys(f["paper"] for f in about(experiment)))
+
+
 def _published(experiment: Experiment, file: Mapping[str, Any]) -> Iterator[Cell]:
     differs: Mapping[str, str] = file.get("differs", {})
     for raw in file.get("cells", []):

@@ -22,15 +22,16 @@ NOT_HERE = ("method", "settings", "seed", "report", "oracle", "store")  # of a r
 def checked(name: str) -> Experiment:
     """The experiment of that name or file, in which every key and value is known to mean something."""
     experiment, faults = load(name)
-    Check(faults, experiment.stand_ins).everything(experiment)
+    Check(faults, experiment).everything(experiment)
     return experiment
 
 
 class Check:
     """Looks at every table of an experiment."""
 
-    def __init__(self, faults: Faults, stand_ins: Mapping[str, str]) -> None:
-        self.faults, self.stand_ins = faults, stand_ins
+    def __init__(self, faults: Faults, experiment: Experiment) -> None:
+        self.faults, self.stand_ins = faults, experiment.stand_ins
+        self.solver: Mapping[str, Any] = experiment.run.get("solver", {})
 
     def everything(self, e: Experiment) -> None:
         """All of it."""
@@ -48,8 +49,8 @@ class Check:
         groups += [(["authors", "datasets"], a.datasets)] if a else []
         for place, group in groups:
             for name, table in group.items():
-                if name not in known:
-                    raise self.faults.at([*place, name], unknown("data set of this experiment", name, known))
+                if name not in known and name not in sources.SOURCES:
+                    raise self.faults.at([*place, name], unknown("data set", name, known | set(sources.SOURCES)))
                 parts.append(([*place, name], table))
         for place, table in parts:
             self.run(place, table)
@@ -57,7 +58,7 @@ class Check:
         for place, group in [*own, (["authors", "methods"], a.methods if a else {})]:
             for name, table in group.items():
                 self.method(place, name)
-                self.settings([*place, name], name, table, e.run.get("solver", {}))
+                self.settings([*place, name], name, table)
         for name, table in e.tune.items():
             self.method(["tune"], name)
             self.tuned(["tune", name], name, table)
@@ -106,11 +107,15 @@ class Check:
     def method(self, place: Place, name: str) -> None:
         self.attempt([*place, name], lambda: entry(name))
 
-    def settings(self, place: Place, method: str, table: Mapping[str, Any], solver: Mapping[str, Any]) -> None:
+    def settings(self, place: Place, method: str, table: Mapping[str, Any]) -> None:
         """A method's own fields, one at a time and then all together."""
         for key, value in table.items():
-            self.attempt([*place, key], lambda k=key, v=value: method_from(method, {k: v}))  # type: ignore[misc]
-        self.attempt(place, lambda: method_from(method, table, solver))
+            self.attempt([*place, key], lambda k=key, v=value: self.made(method, {k: v}))  # type: ignore[misc]
+        self.attempt(place, lambda: self.made(method, table))
+
+    def made(self, method: str, settings: Mapping[str, Any]) -> object:
+        """The method with these settings and the experiment's solver."""
+        return method_from(method, settings, self.solver)
 
     def tuned(self, place: Place, method: str, table: Mapping[str, Any]) -> None:
         """Lists of values."""
@@ -122,11 +127,11 @@ class Check:
             if not isinstance(values, list) or not values:
                 raise self.faults.at([*place, key], f"a list of values to choose from; got {values!r}.")
             for value in values:
-                self.attempt([*place, key], lambda k=key, v=value: method_from(method, {k: v}))  # type: ignore[misc]
+                self.attempt([*place, key], lambda k=key, v=value: self.made(method, {k: v}))  # type: ignore[misc]
 
     def rule(self, place: Place, rule: Rule, cells: Sequence[Any]) -> None:
         """A rule is about keys and values that some cell has."""
-        keys = {k for c in cells for k in outline(c)}
+        keys = {k for c in cells for k in outline(c)} | {"lam", "network", "attack", "attackers", "aggregator"}
         for key in rule.when:
             if key not in keys:
                 raise self.faults.at([*place, "when", key], unknown("key of a cell", key, keys))
@@ -134,7 +139,7 @@ class Check:
         wanted = rule.when.get("method")
         for method in wanted if isinstance(wanted, list) else [wanted] if wanted else []:
             self.method([*place, "when"], method)
-            self.settings([*place, "settings"], method, rule.settings, {})
+            self.settings([*place, "settings"], method, rule.settings)
             self.tuned([*place, "tune"], method, rule.tune)
         if wanted is None and (rule.settings or rule.tune):
             raise self.faults.at(place, "a rule with settings says for which method: when = { method = ... }.")
@@ -160,7 +165,7 @@ class Check:
             if key not in ("method", *READ):
                 self.values([*place, key], key, values, each["method"])
         for name in each["method"]:
-            self.settings([*place, "settings"], name, table.get("settings", {}), {})
+            self.settings([*place, "settings"], name, table.get("settings", {}))
             self.tuned([*place, "tune"], name, table.get("tune", {}))
         self.run([*place, "run"], table.get("run", {}))
 
@@ -170,13 +175,13 @@ class Check:
             if value in CHOSEN:
                 continue
             if key in SOLVER:
-                self.attempt(place, lambda v=value: method_from("fedavg", {f"solver.{SOLVER[key]}": v}))  # type: ignore[misc]
+                self.attempt(place, lambda v=value: self.made("fedavg", {f"solver.{SOLVER[key]}": v}))  # type: ignore[misc]
             elif field in Recipe.model_fields:
                 self.field(place, field, value)
             else:
                 for method in methods:
                     own = {SETTINGS.get(key, key): value}
-                    self.attempt(place, lambda m=method, o=own: method_from(m, o))  # type: ignore[misc]
+                    self.attempt(place, lambda m=method, o=own: self.made(m, o))  # type: ignore[misc]
 
     def only(self, e: Experiment, cells: Sequence[Any]) -> None:
         """What the quick size is of."""

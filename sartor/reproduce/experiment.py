@@ -15,7 +15,18 @@ from .lines import line_of
 
 FOLDER = Path(__file__).parent.parent / "recipes"
 Table = dict[str, Any]
-OWN = ("title", "about", "published", "cells", "quick", "remarks", "figure", "like")  # what `like` does not take over
+OWN = (
+    "title",
+    "about",
+    "published",
+    "cells",
+    "quick",
+    "remarks",
+    "figure",
+    "like",
+    "without",
+    "paper",
+)  # what `like` does not take over
 
 
 class _Part(BaseModel):
@@ -70,8 +81,10 @@ class Experiment(_Part):
 
     name: str
     title: str
+    paper: str = ""  # none: that of the published files
     about: str = ""
-    like: str | None = None  # another experiment, whose settings are taken over
+    like: str | None = None  # another experiment, whose settings are taken over,
+    without: list[str] = []  # but for these tables
     published: list[str]  # files with the papers' numbers
     seeds: list[int] = [0, 1, 2, 3, 4]
     tune_seeds: int | None = None  # how many of the seeds a grid is searched with; none: all
@@ -117,14 +130,23 @@ def load(name: str | Path) -> tuple[Experiment, Faults]:
     text, values = read(path)
     faults = Faults(path, text)
     need("name" not in values and "folder" not in values, f"{path}: name and folder are those of the file itself.")
-    own = _checked(values, path, faults)
-    if own.like is not None:
-        there = path.parent / f"{own.like}.toml"
-        if not there.exists():
-            raise faults.at(["like"], unknown("experiment", own.like, [p.stem for p in path.parent.glob("*.toml")]))
-        base = {k: v for k, v in read(there)[1].items() if k not in OWN}
-        own = _checked(merged(base, values), path, faults)
-    return own, faults
+    for key in values:
+        if key not in _fields([]):
+            raise faults.at([key], unknown("key", key, _fields([])))
+    if (like := values.get("like")) is not None and not (path.parent / f"{like}.toml").exists():
+        raise faults.at(["like"], unknown("experiment", like, [p.stem for p in path.parent.glob("*.toml")]))
+    return _checked(_with_base(path), path, faults), faults
+
+
+def _with_base(path: Path) -> Table:
+    """A file's values on top of those that it is like."""
+    values = read(path)[1]
+    if "like" not in values:
+        return values
+    without = values.get("without", [])
+    skipped = (*OWN, *(without if isinstance(without, list) else []))
+    base = {k: v for k, v in _with_base(path.parent / f"{values['like']}.toml").items() if k not in skipped}
+    return merged(base, values)
 
 
 def read(path: Path) -> tuple[str, Table]:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .cells import about
+from .cells import about, papers
 from .experiment import load, names
 from .mapping import Size
 from .table import Reproduction
@@ -16,7 +16,7 @@ from .workload import seconds
 def titles() -> list[tuple[str, str, str]]:
     """Name, paper and title of each experiment."""
     found = [load(name)[0] for name in names()]
-    return [(e.name, ", ".join(dict.fromkeys(f["paper"] for f in about(e))), e.title) for e in found]
+    return [(e.name, papers(e), e.title) for e in found]
 
 
 def listing() -> list[dict[str, Any]]:
@@ -27,7 +27,7 @@ def listing() -> list[dict[str, Any]]:
         files = about(e)
         row: dict[str, Any] = {
             "name": name,
-            "paper": ", ".join(dict.fromkeys(f["paper"] for f in files)),
+            "paper": papers(e),
             "where": "; ".join(dict.fromkeys(f["where"] for f in files)),
             "line": e.title,
         }

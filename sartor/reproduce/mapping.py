@@ -83,7 +83,7 @@ class Column:
     def grid(self) -> Table:
         """The values among which the best is chosen, by setting; those that the cell itself gives are not chosen."""
         e, method = self.experiment, self.cell.keys["method"]
-        if (self.size.quick and not e.quick.tune) or (self.authors and e.authors and e.authors.tune == "none"):
+        if (self.size.quick and not e.quick.tune) or self.tuned_on == "none":
             return {}
         found = {k: v for k, v in self._tune().items() if k != "by"}
         given = {SETTINGS.get(k, k) for k, v in self.cell.keys.items() if v != "best"}
@@ -108,8 +108,10 @@ class Column:
         """One choice of the grid's values each; without a grid, one without any."""
         if self.grid:
             return [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
+        if self.authors and self.tuned_on == "none":
+            return [{}]
         given = {**self.experiment.methods.get(self.cell.keys["method"], {}), **self.cell.settings}
-        untuned = {k: v for k, v in self._tune().items() if k != "by" and k not in given and "." not in k}
+        untuned = {k: v for k, v in self._tune().items() if k != "by" and k.partition(".")[0] not in given}
         untuned = {k: v for k, v in untuned.items() if self.cell.keys.get(k, "best") == "best"}
         return [{k: v[len(v) // 2] for k, v in untuned.items()}]
 
@@ -127,8 +129,6 @@ class Column:
         if there is not None:
             run = merged(merged(run, there.run), _of(there.datasets, dataset))
             own = merged(own, there.methods.get(method, {}))
-        for rule in self._rules():
-            run, own = merged(run, rule.run), merged(own, rule.settings)
         placed, settings = place(keys)
         if dataset in e.stand_ins:
             placed.pop("data")
@@ -137,12 +137,14 @@ class Column:
                 k: _as_authors(there.partitions if k == "partition" else there.attacks if k == "attack" else {}, v)
                 for k, v in placed.items()
             }
-        run = merged(merged(run, placed), self.cell.run)
+        run, own = merged(run, placed), merged(own, settings)
+        for rule in self._rules():
+            run, own = merged(run, rule.run), merged(own, rule.settings)
+        run, own = merged(run, self.cell.run), merged(own, self.cell.settings)
         if self.size.quick:
             run = merged(merged(run, e.quick.run), _of(e.quick.datasets, dataset))
         if self.size.rounds is not None:
             run["rounds"] = self.size.rounds
-        own = merged(merged(own, settings), self.cell.settings)
         return {"diagnostics": False, **run, "method": method, "settings": own}
 
     def recipe(self, variant: Mapping[str, Any], seed: int) -> Recipe:

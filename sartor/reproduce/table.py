@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SartorError
-from .cells import Cell, about
+from .cells import Cell, about, papers
 from .experiment import Experiment, Table
 from .mapping import Column, Size
 from .runs import Job, Moment, Player, Store, job_of
@@ -132,7 +132,7 @@ class Reproduction:
         return {
             "name": e.name,
             "title": e.title,
-            "paper": ", ".join(dict.fromkeys(f["paper"] for f in files)),
+            "paper": papers(e),
             "where": "; ".join(dict.fromkeys(f["where"] for f in files)),
             "unit": files[0]["unit"] if files and rows and any(c.paper is not None for c in self.cells) else "fraction",
             "command": command(e, self.size),

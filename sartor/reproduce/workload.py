@@ -27,13 +27,13 @@ FACTS: dict[str, tuple[int, tuple[int, ...], int]] = {
     "synthetic": (150_000, (60,), 10),
 }
 SPEED = 4e10  # multiplications a second on two idle cores, as measured with FLAME's MLP on MNIST
-CONVOLUTION = 4  # how many times longer one takes inside a convolution, as measured with FLAME's CNN
+THIN, SLOWER = 256, 4  # convolutions with fewer inputs to an output than this take so many times longer
 STEP, START = 2e-4, 1.0  # seconds that a client's step and a run take whatever their size
 
 
 @cache
 def multiplications(model: str, dataset: str) -> int:
-    """Of one sample's way through the network; those of convolutions count more."""
+    """Of one sample's way through the network; those of thin convolutions count more."""
     _, shape, outputs = FACTS[dataset]
     count = 0
 
@@ -43,7 +43,7 @@ def multiplications(model: str, dataset: str) -> int:
             count += layer.in_features * layer.out_features
         elif isinstance(layer, nn.Conv2d):
             inside = layer.in_channels * math.prod(layer.kernel_size)
-            count += CONVOLUTION * inside * out[0].numel()
+            count += (SLOWER if inside < THIN else 1) * inside * out[0].numel()
 
     made = models.build(model, shape, outputs)
     for layer in made.modules():
