@@ -511,7 +511,7 @@ def _show_table(made: Reproduction, table: dict[str, Any], drawn: bool | None, b
     if drawn is False:
         out.print("figure.png was not drawn: it needs matplotlib (pip install 'sartor[plots]')")
     files = "table.json, table.md, table.csv" + (" and figure.png" if drawn else "")
-    out.print(f"{files} are in {made.folder}; running again repeats only what failed or is missing")
+    out.print(f"{files} are in {made.folder}; running again repeats only what failed or is missing", soft_wrap=True)
 
 
 @app.command()
@@ -589,8 +589,8 @@ def _show_tuning(tuning: Tuning, folder: Path | None) -> None:
         best, failed = tuning.best(method), sum(t.score is None for t in trials)
         scores = [f"{t.score:.4f}" if t and t.score is not None else "failed" for t in (trials[0], best)]
         words.append([method, *scores, f"{len(trials)}" + (f" ({failed} failed)" if failed else "")])
-    title = "mean validation accuracy of the chosen models; no test data were looked at"
-    out.print(terminal.lines(title, ["method", "defaults", "best", "trials"], words))
+    out.print(terminal.lines("validation accuracy", ["method", "defaults", "best", "trials"], words))
+    out.print("Mean over clients (chosen models) and seeds; no test data were looked at. To compare with the best:")
     for method in tuning.trials:
         if (best := tuning.best(method)) is not None:
             out.print(set_line(method, best.settings), soft_wrap=True)

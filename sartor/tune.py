@@ -21,6 +21,7 @@ from .compare import play_recipe
 from .data import Clients, Dataset
 from .errors import SartorError, need, one_of
 from .judge.metrics import validated
+from .methods import entry
 from .recipe import Recipe
 from .seeds import stream
 from .settings import method_from
@@ -88,6 +89,7 @@ SPACES: dict[str, dict[str, Range]] = {
     "ewc": {"lam": Log(0.01, 100.0), "finetune.lr": LR},
     "skl": {"lam": _LAM, "finetune.lr": LR},
     "rsa": {"lam": Log(1e-5, 0.01), "server_lr": Log(0.1, 10.0)},
+    "mocha": {"lam1": Log(0.1, 100.0), "lam2": Log(1e-4, 1.0)},
     "fedadmm": {"rho": Log(0.001, 1.0)},
     "term": {"t": Log(0.1, 10.0)},
     "qffl": {"q": Log(0.01, 5.0)},
@@ -97,7 +99,8 @@ SPACES: dict[str, dict[str, Range]] = {
 
 def space(method: str) -> dict[str, Range]:
     """What is tuned of a method, all of it known to be a setting of it."""
-    found: dict[str, Range] = {"solver.lr": LR, **SPACES.get(method, {})}
+    stepping = hasattr(entry(method).make, "solver")
+    found: dict[str, Range] = {**({"solver.lr": LR} if stepping else {}), **SPACES.get(method, {})}
     for key, spread in found.items():
         method_from(method, {key: spread.at(0.5)})
     return found

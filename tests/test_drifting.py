@@ -46,7 +46,7 @@ def test_as_ditto_s_global_model_it_leaves_the_personal_step_as_it_is() -> None:
     """v_k is drawn to the average; written as settings and back it stays the same."""
     own = {"lam": 1.0, "global_method": {"method": "drifting", "solver": {"lr": 0.1, "steps": 1, "batch": 100}}}
     made = method_from("ditto", own, {"lr": LR, "batch": 100, "epochs": 1, "weight_decay": 0.0})
-    assert isinstance(made, st.Ditto) and made.G == st.Drifting(solver=st.SGD(lr=0.1, steps=1, batch=100))
+    assert isinstance(made, st.Ditto) and st.Drifting(solver=st.SGD(lr=0.1, steps=1, batch=100)) == made.G
     assert method_from("ditto", to_table(made)) == made
     q = quadratics()
     result = q.fit(made, 1)

@@ -77,7 +77,7 @@ ALLOWED: dict[str, set[str]] = {
         *("compare", "data", "errors", "judge", "methods", "models", "recipe", "report", "result", "settings"),
         *("storage",),
     },
-    "tune": {"compare", "data", "errors", "judge", "recipe", "seeds", "settings", "storage"},
+    "tune": {"compare", "data", "errors", "judge", "methods", "recipe", "seeds", "settings", "storage"},
     "catalogue": {"reproduce", "aggregators", "data", "errors", "methods", "models", "solvers", "tasks", "wrappers"},
     "doctor": {"data", "errors", "__init__"},
     "report": {"compare", "data", "grid", "errors", "judge", "recipe", "result", "rounds", "storage"},
