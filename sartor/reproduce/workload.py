@@ -28,7 +28,7 @@ FACTS: dict[str, tuple[int, tuple[int, ...], int]] = {
 }
 SPEED = 4e10  # multiplications a second on two idle cores, as measured with FLAME's MLP on MNIST
 THIN, SLOWER = 256, 4  # convolutions with fewer inputs to an output than this take so many times longer
-STEP, START = 2e-4, 1.0  # seconds that a client's step and a run take whatever their size
+STEP, START = 2e-5, 1.0  # seconds that a client's step and a run take whatever their size
 
 
 @cache
