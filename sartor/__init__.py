@@ -1,9 +1,9 @@
 """Sartor: personalised federated learning. Many clients learn together, each gets a model cut to its data."""
 
-from . import aggregators, data, models
+from . import aggregators, compressors, data, models
 from .data import IID, Clients, Dirichlet, Dominant, Hybrid, Labels, Natural, Noise, PowerLaw, Quantity, Shards
 from .dynamic import DynamicLam
-from .errors import Diverged, SartorError, Silent
+from .errors import Diverged, OverBudget, SartorError, Silent
 from .failures import Failures
 from .fit import fit
 from .methods import (
@@ -39,7 +39,7 @@ from .methods import (
 )
 from .result import Result
 from .solvers import SGD, Adam, Early, Exact, Inexact
-from .wrappers import attacks
+from .wrappers import Privacy, attacks
 
 __version__ = "0.1.0"
 
@@ -87,9 +87,11 @@ __all__ = [
     "Mapper",
     "Natural",
     "Noise",
+    "OverBudget",
     "PFedMe",
     "PerFedAvg",
     "PowerLaw",
+    "Privacy",
     "Quantity",
     "Result",
     "SartorError",
@@ -97,6 +99,7 @@ __all__ = [
     "Silent",
     "aggregators",
     "attacks",
+    "compressors",
     "data",
     "fit",
     "models",

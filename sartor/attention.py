@@ -19,19 +19,19 @@ def slope(kind: str, sigma: float, t: Tensor) -> Tensor:
     return (1 - t / (3 * sigma)).clamp(min=0) / sigma  # MCP with its usual factor 3
 
 
-def attention(kind: str, sigma: float, G: Tensor, ids: Tensor, ratios: bool) -> Tensor:
-    """[c, m] attention that the clients `ids` pay to every model, 0 to their own, from the models' inner products
-    G [m, m].
+def attention(kind: str, sigma: float, products: Tensor, squares: Tensor, ids: Tensor, ratios: bool) -> Tensor:
+    """[c, m] attention that the clients `ids` pay to every model, 0 to their own, from the inner products [c, m] of
+    their models with all and the squared norms [m].
 
     With `ratios` only the proportions within a row count, so rows may be scaled to keep small numbers from vanishing.
     """
-    rows, n = torch.arange(len(ids)), G.diagonal()
+    rows = torch.arange(len(ids))
     if kind == "cosine":
-        norm = n.sqrt().clamp(min=1e-12)
-        close = sigma * G[ids] / (norm[ids, None] * norm)
+        norm = squares.sqrt().clamp(min=1e-12)
+        close = sigma * products / (norm[ids, None] * norm)
         close[rows, ids] = -torch.inf
-        return torch.softmax(close, dim=1) if len(G) > 1 else torch.zeros_like(close)
-    t = (n[ids, None] + n - 2 * G[ids]).clamp(min=0)
+        return torch.softmax(close, dim=1) if len(squares) > 1 else torch.zeros_like(close)
+    t = (squares[ids, None] + squares - 2 * products).clamp(min=0)
     if ratios and kind == "exp":
         t[rows, ids] = torch.inf
         t = t - t.min(1, keepdim=True).values.clamp(max=torch.finfo(t.dtype).max)

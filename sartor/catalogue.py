@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import aggregators, data, methods, models, reproduce, solvers, tasks
+from . import aggregators, compressors, data, methods, models, reproduce, solvers, tasks
 from .errors import unknown
 from .wrappers import attacks
 
 Row = dict[str, str]
 
 
-def _first_line(thing: object) -> str:
+def first_line(thing: object) -> str:
+    """What a thing says of itself in its docstring's first line."""
     return (thing.__doc__ or "").strip().splitlines()[0].rstrip(".")
 
 
 KINDS: dict[str, Callable[[], list[Row]]] = {
     "methods": lambda: [{"name": n, "paper": e.paper, "line": e.line} for n, e in methods.NAMES.items()],
     "attacks": lambda: [
-        {"name": n, "paper": a.paper, "site": a.site, "line": _first_line(a)} for n, a in attacks.NAMES.items()
+        {"name": n, "paper": a.paper, "site": a.site, "line": first_line(a)} for n, a in attacks.NAMES.items()
     ],
-    "aggregators": lambda: [
-        {"name": n, "paper": a.paper, "line": _first_line(a)} for n, a in aggregators.NAMES.items()
-    ],
-    "partitions": lambda: [{"name": n, "paper": "-", "line": _first_line(p)} for n, p in data.NAMES.items()],
+    "aggregators": lambda: [{"name": n, "paper": a.paper, "line": first_line(a)} for n, a in aggregators.NAMES.items()],
+    "compressors": lambda: [{"name": n, "paper": c.paper, "line": first_line(c)} for n, c in compressors.NAMES.items()],
+    "partitions": lambda: [{"name": n, "paper": "-", "line": first_line(p)} for n, p in data.NAMES.items()],
     "datasets": lambda: [{"name": n, "paper": "-", "line": line} for n, line in data.DATASETS.items()],
     "models": lambda: [{"name": n, "paper": "-", "line": line} for n, (line, _) in models.NAMES.items()],
-    "losses": lambda: [{"name": n, "paper": "-", "line": _first_line(f)} for n, f in tasks.LOSSES.items()],
+    "losses": lambda: [{"name": n, "paper": "-", "line": first_line(f)} for n, f in tasks.LOSSES.items()],
     "recipes": lambda: [{"name": n, "paper": p, "line": t} for n, p, t in reproduce.titles()],
-    "solvers": lambda: [{"name": n, "paper": "-", "line": _first_line(s)} for n, s in solvers.NAMES.items()],
+    "solvers": lambda: [{"name": n, "paper": "-", "line": first_line(s)} for n, s in solvers.NAMES.items()],
 }
 
 

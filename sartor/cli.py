@@ -1,7 +1,12 @@
-"""The command line: `sartor run`, `compare`, `reproduce`, `tune`, `list`, `doctor`. The only file that knows Typer."""
+"""The command line: `sartor run`, `compare`, `reproduce`, `tune`, `predict`, `theory`, `list`, `doctor`, `federation`,
+`server`, `client`.
+
+The only file that knows Typer.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
@@ -14,9 +19,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from . import __version__, catalogue, doctor, estimate
+from . import __version__, catalogue, doctor, estimate, theory
 from . import data as data_module
-from .compare import Comparison, Step, play_recipe
+from . import predict as predictions
+from .compare import Comparison, Step, named, play_recipe
 from .compare import compare as compare_all
 from .data import describe
 from .errors import SartorError, need, unknown
@@ -28,7 +34,8 @@ from .report.foot import judged
 from .reproduce import Reproduction, Size, checked, document, figures, listing, outputs
 from .result import Result
 from .settings import has_lam
-from .storage import write_json
+from .storage import read_json, write_json, write_text
+from .theory import shown
 from .tune import Tuning, set_line
 from .tune import tune as tune_all
 from .verdict import verdict
@@ -46,12 +53,19 @@ _wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
 out = Console(highlight=False, markup=False, emoji=False, width=_wide)
 err = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
+MOST_CLIENTS = 40  # that have names of their own, and are listed after a comparison
 DEMO = "flame,pfedme,ditto,lp-proj-1,lp-proj-2,fedamp,heurfedamp,fedavg,fedavg-ft,local"
 
 Data = Annotated[str, typer.Option(help="a data set's name (sartor list datasets), or an .npz, .csv or .parquet file")]
 Target = Annotated[str | None, typer.Option(help="own tables: the column to predict")]
 Key = Annotated[str | None, typer.Option("--client-key", help="own data: the column that says whose sample it is")]
-Partition = Annotated[str, typer.Option(help="how data are dealt out: hybrid, labels=2, dirichlet=0.5, natural, ...")]
+Partition = Annotated[
+    str,
+    typer.Option(
+        show_default=False,
+        help="how data are dealt out: hybrid, labels=2, dirichlet=0.5, natural, ... [natural where clients are known]",
+    ),
+]
 Clients = Annotated[int | None, typer.Option(help="how many clients [10, or every natural one]")]
 Minimum = Annotated[int, typer.Option(help="samples that each client has at least")]
 Parts = Annotated[str, typer.Option(help="shares of train, validation and test")]
@@ -64,7 +78,7 @@ Model = Annotated[
 Loss = Annotated[str | None, typer.Option(help="cross-entropy, squared or hinge [what fits the model]")]
 Rounds = Annotated[int, typer.Option(help="communication rounds")]
 Cohort = Annotated[int | None, typer.Option(help="clients asked per round [all]")]
-Sampling = Annotated[str, typer.Option(help="cohorts drawn uniform, or by size")]
+Sampling = Annotated[str, typer.Option(help="cohorts drawn uniform, by size, or poisson (each by a coin of its own)")]
 Lams = Annotated[
     str | None,
     typer.Option("--lams", help="candidates, as in 0.1,1,2: each client picks its lam on its validation data"),
@@ -85,6 +99,25 @@ Drop = Annotated[float, typer.Option(help="the share of clients that is not reac
 Stragglers = Annotated[float, typer.Option(help="the share of clients that answers a round late")]
 Stale = Annotated[str, typer.Option(help="late answers: use or discard")]
 Patience = Annotated[int, typer.Option(help="rounds in a row without any answer after which a run stops")]
+Unseen = Annotated[float, typer.Option(help="the share of clients that takes no part and is served afterwards")]
+UnseenSteps = Annotated[int, typer.Option(help="visits to the server of each unseen client")]
+DpNoise = Annotated[float | None, typer.Option(help="differential privacy: noise as a multiple of the clip")]
+DpEpsilon = Annotated[float | None, typer.Option(help="differential privacy: the epsilon to find the noise for")]
+DpClip = Annotated[float | None, typer.Option(help="the most that a message may differ from what it answers [1]")]
+DpDelta = Annotated[float | None, typer.Option(help="the delta of the guarantee [1e-5]")]
+DpWhere = Annotated[str | None, typer.Option(help="noise is added by the server (trusted) or each client [server]")]
+DpAccountant = Annotated[str | None, typer.Option(help="rdp, or prv (tighter, but numerical) [rdp]")]
+Compress = Annotated[
+    str, typer.Option(help="how messages are compressed: none, top-k(k=0.05), int8, ... (list compressors)")
+]
+CompressDown = Annotated[str, typer.Option("--compress-down", help="the same for what the server sends")]
+Budget = Annotated[
+    str | None, typer.Option(help="stop before bytes up and down together exceed this, as in 4MB; 328020 is in bytes")
+]
+TargetAccuracy = Annotated[
+    float | None,
+    typer.Option("--target-accuracy", help="stop when the mean validation accuracy in an evaluated round reaches this"),
+]
 SolverKind = Annotated[str | None, typer.Option("--solver", help="sgd, adam, exact, inexact [the method's own]")]
 Lr = Annotated[float | None, typer.Option(help="the local solver's step size")]
 Epochs = Annotated[int | None, typer.Option(help="local epochs per round")]
@@ -163,7 +196,7 @@ def run(
     data: Data = "digits",
     target: Target = None,
     client_key: Key = None,
-    partition: Partition = "hybrid",
+    partition: Partition = "auto",
     clients: Clients = None,
     minimum: Minimum = 10,
     parts: Parts = "0.72,0.08,0.2",
@@ -179,6 +212,18 @@ def run(
     stragglers: Stragglers = 0.0,
     stale: Stale = "use",
     patience: Patience = 10,
+    unseen: Unseen = 0.0,
+    unseen_steps: UnseenSteps = 10,
+    dp_noise: DpNoise = None,
+    dp_epsilon: DpEpsilon = None,
+    dp_clip: DpClip = None,
+    dp_delta: DpDelta = None,
+    dp_where: DpWhere = None,
+    dp_accountant: DpAccountant = None,
+    compress: Compress = "none",
+    compress_down: CompressDown = "none",
+    budget: Budget = None,
+    target_accuracy: TargetAccuracy = None,
     seed: Annotated[int, typer.Option(help="results depend on it and the settings only")] = 0,
     set_: Annotated[
         list[str] | None,
@@ -274,12 +319,15 @@ def _settings_line(recipe: Recipe) -> str:
 @app.command()
 def compare(
     ctx: typer.Context,
-    methods: Annotated[str, typer.Option(help="names with commas between them (sartor list methods)")] = DEMO,
+    methods: Annotated[
+        str,
+        typer.Option(help="names with commas between them (list methods); fedavg+int8 has its own compressor"),
+    ] = DEMO,
     seeds: Annotated[str, typer.Option(help="seeds with commas between them")] = "0,1,2",
     data: Data = "digits",
     target: Target = None,
     client_key: Key = None,
-    partition: Partition = "hybrid",
+    partition: Partition = "auto",
     clients: Clients = None,
     minimum: Minimum = 10,
     parts: Parts = "0.72,0.08,0.2",
@@ -297,6 +345,18 @@ def compare(
     stragglers: Stragglers = 0.0,
     stale: Stale = "use",
     patience: Patience = 10,
+    unseen: Unseen = 0.0,
+    unseen_steps: UnseenSteps = 10,
+    dp_noise: DpNoise = None,
+    dp_epsilon: DpEpsilon = None,
+    dp_clip: DpClip = None,
+    dp_delta: DpDelta = None,
+    dp_where: DpWhere = None,
+    dp_accountant: DpAccountant = None,
+    compress: Compress = "none",
+    compress_down: CompressDown = "none",
+    budget: Budget = None,
+    target_accuracy: TargetAccuracy = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="METHOD.FIELD=VALUE", help="a method's field, e.g. flame.lam=1.0; repeatable"),
@@ -329,14 +389,15 @@ def compare(
 
     Lists of attacks, attackers and aggregators make a grid; cells that coincide run once.
     """
-    names, numbers = [m.strip() for m in methods.split(",")], _numbers(seeds, int, "seeds")
-    for name in names:
+    names, numbers = listed(methods, "methods"), _numbers(seeds, int, "seeds")
+    plainly = list(dict.fromkeys(named(name)[0] for name in names))  # without their compressors
+    for name in plainly:
         entry(name)
-    own = _own_settings(_assignments(set_), names)
+    own = _own_settings(_assignments(set_), plainly)
     if lams is not None:
-        for name in names:
+        for name in plainly:
             own.setdefault(name, {}).update({"lam": lams} if has_lam(name) else {})
-    each = scenarios(listed(attack, "attacks"), _shares(attackers, attack), listed(aggregator, "aggregators"))
+    grid = scenarios(listed(attack, "attacks"), _shares(attackers, attack), listed(aggregator, "aggregators"))
     plain = {k: v for k, v in ctx.params.items() if k not in Scenario._fields}
     base = Recipe.of(_values(plain), "the command line")
     _vacant(folder, "recipe.toml", "a single run; choose another --out")
@@ -345,12 +406,15 @@ def compare(
     talk = not (quiet or as_json)
     if talk:
         out.print(describe(base.model_copy(update={"seed": numbers[0]}).split(dataset).about) + f" (seed {numbers[0]})")
-    table = _play_all(compare_all(base, names, numbers, dataset, folder, own, each), base.rounds, talk)
+    table = _play_all(compare_all(base, names, numbers, dataset, folder, own, grid), base.rounds, talk)
     found, rows = verdict(table), table.rows()
     drawn = _keep(folder, table, found) if folder is not None else True
     if as_json:
         print(json.dumps(table.summaries(), indent=1))
     if talk:
+        each = table.by_client()
+        if base.dealt(dataset).startswith("natural") and len(each) <= MOST_CLIENTS:
+            out.print(terminal.by_client(each))
         out.print(terminal.comparison(rows, out))
         out.print("\n".join(filter(None, [terminal.explain(rows, len(numbers)), judged(found)])))
         _say_where(folder)
@@ -371,6 +435,7 @@ def _keep(folder: Path, table: Comparison, found: dict[str, Any]) -> bool:
     """Write what a comparison leaves; False where a plot could not be drawn."""
     write_json(folder / "compare.json", table.summaries())
     write_json(folder / "significance.json", found)
+    write_json(folder / "clients.json", table.by_client())
     page.write(folder / "report.html", page.of_comparison(table, found))
     lines = robustness.panels(table.rows())
     return not lines or robustness.write_png(folder / "robustness.png", lines, page.FLOOR)
@@ -567,7 +632,8 @@ def tune(
     for one in names:
         entry(one)
     fixed = _own_settings(_assignments(set_), names)
-    base = Recipe.of(_values(ctx.params) | {"diagnostics": False}, "the command line")
+    given = {k: v for k, v in ctx.params.items() if k != "budget"}  # of trials; a recipe's is of bytes
+    base = Recipe.of(_values(given) | {"diagnostics": False}, "the command line")
     talk = not (quiet or as_json)
     with terminal.progress(err) as bar:
         task = bar.add_task("", total=len(names) * budget, note="", left="", visible=talk)
@@ -597,6 +663,34 @@ def _show_tuning(tuning: Tuning, folder: Path | None) -> None:
     out.print("nothing was saved: pass --out FOLDER to keep it" if folder is None else f"tune.json is in {folder}")
 
 
+@app.command()
+def predict(
+    folder: Annotated[Path, typer.Option("--run", help="the folder of a finished run")],
+    client: Annotated[str | None, typer.Option(help="a client that took part: its name or number")] = None,
+    newcomer: Annotated[
+        Path | None, typer.Option(help="a client that joins now: a file with its labelled samples")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="the samples to predict [those of --newcomer]")] = None,
+    model: Annotated[str, typer.Option(help="chosen, personal or global")] = "chosen",
+    steps: Annotated[int, typer.Option(help="a newcomer's visits to the server")] = 10,
+    file: Annotated[Path | None, typer.Option("--out", help="a file for the predictions [standard output]")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON in place of CSV")] = False,
+) -> None:
+    """Predict with the models of a run, also for a new client."""
+    need((client is None) != (newcomer is None), "say whose model it is: either --client NAME or --newcomer FILE.")
+    samples = data or newcomer
+    need(samples is not None, "say what to predict: --data FILE.")
+    assert samples is not None
+    served = predictions.Served(folder)
+    x, _ = served.read(samples)
+    found = served.known(client, model) if newcomer is None else served.newcomer(newcomer, steps, model)  # type: ignore[arg-type]
+    text = predictions.written(served.predict(found, x), as_json)
+    if file is None:
+        print(text, end="")
+    else:
+        write_text(file, text)
+
+
 @app.command("list")
 def list_(
     kind: Annotated[str, typer.Argument(help=", ".join(catalogue.KINDS))] = "methods", as_json: Json = False
@@ -606,6 +700,10 @@ def list_(
     if as_json:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
         return
+    _print_rows(rows)
+
+
+def _print_rows(rows: list[dict[str, str]]) -> None:
     wide = max(len(r["name"]) for r in rows)
     for r in rows:
         paper = f"  [{r['paper']}]" if r.get("paper", "-") != "-" else ""
@@ -629,6 +727,143 @@ def doctor_(
     out.print(doctor.words(found), soft_wrap=True)
     if recipe is not None:
         out.print(f"{recipe}: {estimate.words(found['estimate'])}", soft_wrap=True)
+
+
+@app.command("theory")
+def theory_(
+    name: Annotated[str | None, typer.Argument(help="which theorem or figure (--list), or all")] = None,
+    list_all: Annotated[bool, typer.Option("--list", help="say what there is")] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="a parameter, e.g. tau=0.5 or replicas=2000; repeatable"),
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="where table.json, table.csv, plot.png and verdict.txt go")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Hold the papers' theorems against experiment."""
+    if list_all:
+        rows = [{"name": n, "paper": c.paper, "line": catalogue.first_line(c)} for n, c in theory.NAMES.items()]
+        print(json.dumps(rows, indent=1, ensure_ascii=False)) if as_json else _print_rows(rows)
+        return
+    need(name is not None, f"say which: sartor theory NAME, with NAME one of all, {', '.join(theory.NAMES)}.")
+    given = _assignments(set_)
+    need(name != "all" or not given, "--set is for one check's parameters; name it in place of all.")
+    checks = [theory.check(n) for n in theory.NAMES] if name == "all" else [theory.check(str(name), given)]
+    reports = []
+    for check in checks:
+        finding = check.look()
+        reports.append(check.report(finding))
+        place = None if folder is None else folder / check.name if name == "all" else folder
+        drawn = place is None or shown.write(place, check, finding)
+        if as_json:
+            continue
+        if name != "all":
+            out.print(shown.table(finding))
+        out.print(f"{check.name}: {finding.sentence}", soft_wrap=True)
+        if not drawn:
+            out.print("the plot was left out: it needs matplotlib (pip install 'sartor[plots]')")
+    if as_json:
+        print(json.dumps(reports if name == "all" else reports[0], indent=1, ensure_ascii=False))
+
+
+federation = typer.Typer(help="Make kits for a real federation, see where it is, take out its models.")
+app.add_typer(federation, name="federation")
+KitFolder = Annotated[Path, typer.Argument(help="a folder made by sartor federation init")]
+
+
+def _needs_nvflare() -> None:
+    have = importlib.util.find_spec("nvflare") is not None
+    need(have, "a real federation needs NVFlare: pip install 'sartor[nvflare]'.")
+
+
+@federation.command("init")
+def federation_init(
+    name: Annotated[str, typer.Option(help="what the federation is called")],
+    server: Annotated[str, typer.Option(help="HOST:PORT under which sites reach the server")],
+    sites: Annotated[str, typer.Option(help="the sites' names with commas between them")],
+    folder: Annotated[Path, typer.Option("--out", help="a new folder for the kits")],
+    days: Annotated[int, typer.Option(help="days for which the kits' certificates are valid")] = 360,
+) -> None:
+    """Make a kit for the server and one for each site: certificates, keys, and settings that allow nothing else."""
+    _needs_nvflare()
+    from .deploy import kits
+
+    named = [s.strip() for s in sites.split(",")]
+    kits.make(name, server, named, folder, days)
+    out.print(kits.words(name, server, named), soft_wrap=True, end="")
+
+
+@federation.command("status")
+def federation_status(kit: KitFolder, as_json: Json = False) -> None:
+    """Say where the run of a kit is."""
+    _needs_nvflare()
+    from .deploy import commands
+
+    found = commands.status(kit)
+    print(json.dumps(found, indent=1) if as_json else commands.words(found))
+
+
+@federation.command("export")
+def federation_export(
+    kit: KitFolder, folder: Annotated[Path, typer.Option("--out", help="a new folder for the models")]
+) -> None:
+    """Copy a kit's models: the global one at the server, at a site its clients' own."""
+    _needs_nvflare()
+    from .deploy import commands
+
+    for line in commands.export(kit, folder):
+        print(line)
+
+
+@app.command()
+def server(
+    kit: KitFolder,
+    recipe: Annotated[Path, typer.Option(help="a recipe.toml: the method, its settings, the rounds")],
+    min_clients: Annotated[int, typer.Option(help="so many must answer; else a round waits, then is skipped")] = 2,
+    round_timeout: Annotated[float, typer.Option(help="seconds to wait for one round's answers")] = 120.0,
+    leave_out_after: Annotated[int, typer.Option(help="timeouts in a row after which a site is not waited for")] = 3,
+    join_timeout: Annotated[float, typer.Option(help="seconds to wait for all sites before the first round")] = 600.0,
+) -> None:
+    """Lead a federation. Started again after a crash, it goes on to the same bytes."""
+    _needs_nvflare()
+    from .deploy.supervise import Server
+    from .federation import Waiting
+
+    waiting = Waiting(round_timeout, min_clients, leave_out_after)
+    left = Server(kit, recipe, waiting, join_timeout, lambda text: print(text, flush=True)).play()
+    rows, found = read_json(left / "clients.json"), read_json(left / "summary.json")
+    out.print(terminal.per_client(rows))
+    out.print(terminal.one_line(found))
+    out.print(f"everything is in {left}; personal models are at the sites", soft_wrap=True)
+
+
+@app.command()
+def client(
+    kit: KitFolder,
+    data: Annotated[str, typer.Option(help="this site's own .csv, .parquet or .npz file; it is not sent")],
+    target: Target = None,
+    client_key: Annotated[
+        str | None, typer.Option("--client-key", help="the column that says whose row it is [the file is one client]")
+    ] = None,
+    recipe: Annotated[Path | None, typer.Option(help="take part with this recipe only; refuse any other")] = None,
+    share: Annotated[str, typer.Option(help="scores that leave: metrics=each, mean (over this site) or none")] = (
+        "metrics=each"
+    ),
+    connect_timeout: Annotated[float, typer.Option(help="seconds to try to reach the server")] = 600.0,
+) -> None:
+    """Take part in a federation with this site's data. Started again after a crash, it goes on to the same bytes."""
+    _needs_nvflare()
+    from .deploy.member import Own
+    from .deploy.supervise import Client
+
+    what, _, value = share.partition("=")
+    need(what == "metrics", f"--share takes metrics=each, mean or none; got {share!r}.")
+    path = None if recipe is None else str(recipe.resolve())
+    own = Own(str(Path(data).resolve()), target, client_key, value, path)
+    left = Client(kit, own, connect_timeout, lambda text: print(text, flush=True)).play()
+    print(f"finished: this site's models are in {left}")
 
 
 @app.command()
@@ -662,6 +897,7 @@ def main() -> None:
 
 def _check_command(name: str) -> None:
     known = [c.name or getattr(c.callback, "__name__", "") for c in app.registered_commands]
+    known += [str(group.name) for group in app.registered_groups]
     if not name.startswith("-") and name not in known:
         raise unknown("command", name, known)
 

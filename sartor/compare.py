@@ -11,27 +11,34 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .core import Engine
 from .data import Clients, Dataset
-from .errors import Diverged, SartorError, Silent, need
+from .errors import Diverged, OverBudget, SartorError, Silent, need
 from .grid import PLAIN, Scenario
 from .judge.metrics import MODELS, ORACLE, gains
 from .recipe import Recipe
 from .result import Result, write_history
 from .rounds import COUNTS, play
-from .settings import aggregator, attack
+from .settings import aggregator, attack, compressor
 from .storage import read_json, read_note
+from .traffic import parse_bytes
 
+SPENT = ("accuracy_per_megabyte", "rounds_to_target", "bytes_to_target")
 CHECKPOINT, ROWS = Path("state", "checkpoint.safetensors"), Path("state", "rows")
 
 
-def play_recipe(recipe: Recipe, clients: Clients, folder: Path | None) -> Iterator[Result]:
+def play_recipe(
+    recipe: Recipe, clients: Clients, folder: Path | None, engine: Engine | None = None
+) -> Iterator[Result]:
     """Play one recipe on its clients, going on from a checkpoint in `folder` if there is one; everything is kept there.
 
-    Yields the result as it stands, before the first round and after each one.
+    Yields the result as it stands, before the first round and after each one. `engine`: where the clients are, in place
+    of the recipe's own.
     """
     if folder is not None and not (folder / CHECKPOINT).exists():
         shutil.rmtree(folder / ROWS, ignore_errors=True)  # of a run that was killed before its first checkpoint
     result = recipe.start(clients, folder)
+    result.run.engine = engine or result.run.engine
     checkpoint, mark = None, ""
     if folder is not None:
         checkpoint, mark = folder / CHECKPOINT, recipe.fingerprint(clients)
@@ -66,6 +73,7 @@ class Cell:
     scenario: Scenario
     summary: dict[str, Any]
     accuracy: np.ndarray | None = None  # [m] test accuracy of the chosen models; NaN: hostile, or no test data
+    names: list[str] = field(default_factory=list)  # [m] what the clients are called
 
     @property
     def entrant(self) -> str:
@@ -102,6 +110,23 @@ class Comparison:
             groups.setdefault((c.scenario, c.method), []).append(c)
         return [self._row(cells) for cells in groups.values()]
 
+    def by_client(self) -> list[dict[str, Any]]:
+        """A row per client: the test accuracy of its chosen model by method, averaged over seeds, without attacks.
+
+        Where clients are drawn anew for each seed, only the first seed's can be told apart by name.
+        """
+        done = [c for c in self.cells if c.accuracy is not None and c.names and c.scenario == PLAIN]
+        natural = all(r.partition.startswith("natural") for r in self.recipes.values())
+        found: dict[str, dict[str, list[float]]] = {}
+        for c in [c for c in done if natural or c.seed == done[0].seed]:
+            assert c.accuracy is not None
+            for name, value in zip(c.names, c.accuracy.tolist(), strict=True):
+                found.setdefault(name, {}).setdefault(c.method, []).append(value)
+        return [
+            {"client": name} | {m: None if np.isnan(v).all() else float(np.nanmean(v)) for m, v in own.items()}
+            for name, own in found.items()
+        ]
+
     def _row(self, cells: Sequence[Cell]) -> dict[str, Any]:
         good = [c for c in cells if "error" not in c.summary]
         failed = [c for c in cells if "error" in c.summary]
@@ -114,8 +139,11 @@ class Comparison:
             row[model] = {k: _mean([f[k] for f in found]) for k in found[0]} if found else None
             if found:
                 row[model]["accuracy_seed_std"] = float(np.std([f["accuracy_mean"] for f in found]))
-        for k in ("bytes_up", "bytes_down", "seconds"):
-            row[k] = float(np.mean([c.summary[k] for c in good])) if good else None
+        for k in ("bytes_up", "bytes_down", "seconds", *SPENT):
+            row[k] = _mean([c.summary[k] for c in good]) if good else None
+        row |= {k: cells[0].summary[k] for k in ("compress", "compress_down", "budget", "target_accuracy")}
+        row["unseen"] = _over_seeds([c.summary["unseen"] for c in good if c.summary.get("unseen")])
+        row["privacy"] = good[0].summary.get("privacy") if good else None
         row["gain"], row["lose"], row["of"] = self._against_local(good)
         row["warnings"] = list(dict.fromkeys(w for c in good for w in c.summary["warnings"]))
         return row
@@ -130,6 +158,17 @@ class Comparison:
             return None, None, None
         ours, theirs = (np.concatenate(side) for side in zip(*pairs, strict=True))
         return *gains(ours, theirs), int((~np.isnan(ours + theirs)).sum())
+
+
+def _over_seeds(found: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """What unseen clients get, averaged."""
+    if not found:
+        return None
+    out: dict[str, Any] = {k: found[0][k] for k in ("clients", "steps")}
+    for model in MODELS:
+        each = [f[model] for f in found if f[model] is not None]
+        out[model] = {k: _mean([e[k] for e in each]) for k in each[0]} if each else None
+    return out
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -157,14 +196,15 @@ def compare(
     scenarios: Sequence[Scenario] = (PLAIN,),
 ) -> Iterator[Step]:
     """Run every method in every scenario with every seed, all on the same clients; yields after every round, and when
-    a cell is complete.
+    a cell is complete. A method may be written with a compressor of its own: "fedavg+top-k(k=0.05)".
 
-    A cell that diverges, or that is refused because of its scenario (Krum with too few clients, an aggregator on a
-    method that takes no mean), is kept with its reason and the others go on. With a folder, finished cells are not run
-    again.
+    A cell that diverges, whose first round exceeds the budget, or that is refused because of its scenario (Krum with
+    too few clients, an aggregator on a method that takes no mean), is kept with its reason and the others go on. With a
+    folder, finished cells are not run again.
     """
     for what, values in (("method", methods), ("seed", seeds)):
         need(len(set(values)) == len(values), f"a {what} is listed twice: {', '.join(map(str, values))}.")
+    base = base.model_copy(update={"partition": base.dealt(dataset)})
     plain = {m: _recipe(base, m, PLAIN, settings) for m in methods}
     for recipe in plain.values():
         recipe.resolved()
@@ -188,7 +228,7 @@ def compare(
                 summary = _failed(recipe, plain[method], clients, reason) | {"refused": True}
                 table.cells.append(Cell(method, seed, scenario, summary))
             else:
-                for result in _play_cell(table, recipe, plain[method], scenario, clients, place):
+                for result in _play_cell(table, method, recipe, plain[method], scenario, clients, place):
                     yield Step(table, method, seed, scenario, result)
             yield Step(table, method, seed, scenario, None)
 
@@ -201,9 +241,19 @@ def cell_name(method: str, seed: int, scenario: Scenario) -> str:
     return "-".join(words).replace(" ", "")
 
 
-def _recipe(base: Recipe, method: str, scenario: Scenario, settings: Mapping[str, Mapping[str, Any]] | None) -> Recipe:
+def named(entrant: str) -> tuple[str, str | None]:
+    """The method and the compressor of "fedavg+top-k(k=0.05)"; None: the one that all have."""
+    method, plus, compress = entrant.partition("+")
+    if plus:
+        compressor(compress)
+    return method.strip(), compress.strip() if plus else None
+
+
+def _recipe(base: Recipe, entrant: str, scenario: Scenario, settings: Mapping[str, Mapping[str, Any]] | None) -> Recipe:
+    method, compress = named(entrant)
     own = dict((settings or {}).get(method, {}))
-    return base.model_copy(update={"method": method, "settings": own, **scenario._asdict()})
+    known = {"method": method, "settings": own, "compress": base.compress if compress is None else compress}
+    return base.model_copy(update={**known, **scenario._asdict()})
 
 
 def _refusal(recipe: Recipe, clients: Clients) -> str | None:
@@ -216,21 +266,28 @@ def _refusal(recipe: Recipe, clients: Clients) -> str | None:
 
 
 def _play_cell(
-    table: Comparison, recipe: Recipe, plain: Recipe, scenario: Scenario, clients: Clients, place: Path | None
+    table: Comparison,
+    method: str,
+    recipe: Recipe,
+    plain: Recipe,
+    scenario: Scenario,
+    clients: Clients,
+    place: Path | None,
 ) -> Iterator[Result]:
     """Play one cell, or take it from its folder where it is finished, and add it to the table."""
-    cell = _finished(recipe, scenario, clients, place) if place is not None else None
+    cell = _finished(method, recipe, scenario, clients, place) if place is not None else None
     result, began = None, time.perf_counter()
     try:
         for result in play_recipe(recipe, clients, place) if cell is None else ():
             yield result
-    except (Diverged, Silent) as e:
-        cell = Cell(recipe.method, recipe.seed, scenario, _failed(recipe, plain, clients, str(e)))
+        if cell is None:
+            assert result is not None
+            accuracy = result.scores["chosen/test/accuracy"]
+            cell = Cell(method, recipe.seed, scenario, result.summary, accuracy, result.data.names)
+    except (Diverged, Silent, OverBudget) as e:
+        cell = Cell(method, recipe.seed, scenario, _failed(recipe, plain, clients, str(e)))
     if result is not None:
-        table.took.setdefault(recipe.method, []).append(time.perf_counter() - began)
-    if cell is None:
-        assert result is not None
-        cell = Cell(recipe.method, recipe.seed, scenario, result.summary, result.scores["chosen/test/accuracy"])
+        table.took.setdefault(method, []).append(time.perf_counter() - began)
     table.cells.append(cell)
 
 
@@ -238,12 +295,15 @@ def _failed(recipe: Recipe, plain: Recipe, clients: Clients, error: str) -> dict
     """The summary of a run that did not end, or did not begin."""
     full = plain.complete(clients)
     known = {k: getattr(full, k) for k in ("method", "data", "partition", "model", "clients", "cohort")}
-    known |= {k: getattr(recipe, k) for k in ("rounds", "report", "seed", "drop", "stragglers", *Scenario._fields)}
-    empty = ("reported_round", "seconds", "bytes_up", "bytes_down", "parameters", "hostile", *COUNTS, *MODELS)
-    return {**known, **dict.fromkeys(empty), "warnings": [], "error": error}
+    same = ("rounds", "report", "seed", "drop", "stragglers", "compress", "compress_down", "target_accuracy")
+    known |= {k: getattr(recipe, k) for k in (*same, *Scenario._fields)}
+    known["budget"] = None if recipe.budget is None else parse_bytes(recipe.budget)
+    empty = ("reported_round", "seconds", "bytes_up", "bytes_down", "parameters", "hostile", "stopped", *SPENT)
+    blocks = (*COUNTS, *MODELS, "unseen", "privacy")
+    return {**known, **dict.fromkeys((*empty, *blocks)), "warnings": [], "error": error}
 
 
-def _finished(recipe: Recipe, scenario: Scenario, clients: Clients, place: Path) -> Cell | None:
+def _finished(method: str, recipe: Recipe, scenario: Scenario, clients: Clients, place: Path) -> Cell | None:
     """A cell that an earlier call has completed with the same settings and data."""
     if not (place / "summary.json").exists() or not (place / "recipe.toml").exists():
         return None
@@ -253,8 +313,8 @@ def _finished(recipe: Recipe, scenario: Scenario, clients: Clients, place: Path)
         f"{place} holds a run with other settings or other data; choose another --out folder.",
     )
     summary = read_json(place / "summary.json")
-    if summary["rounds"] != recipe.rounds:  # a longer run that has not ended yet
+    if summary["rounds"] != recipe.rounds and summary["stopped"] == "rounds":  # a longer run that has not ended yet
         return None
-    rows = read_json(place / "clients.json")
+    rows = [r for r in read_json(place / "clients.json") if not r.get("unseen")]
     accuracy = np.array([np.nan if r["chosen_test_accuracy"] is None else r["chosen_test_accuracy"] for r in rows])
-    return Cell(recipe.method, recipe.seed, scenario, summary, accuracy)
+    return Cell(method, recipe.seed, scenario, summary, accuracy, [r["name"] for r in rows])

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 State = dict[str, Tensor]
@@ -203,6 +205,17 @@ class Task(Protocol):
         ...
 
 
+class Sent(NamedTuple):
+    """A vector in a message: which downlink has its size, and what it may be compressed against.
+
+    "down": that downlink, as the message is it, trained on. "last": the client's own last message (the first: that
+    downlink), as the message does not settle at what was received. "sum": nothing, as it is a difference already.
+    """
+
+    down: str
+    against: str = "down"
+
+
 class Method(ABC):
     """A federated method: a frozen dataclass of settings with a few pure functions. It owns no loop, data or random
     state.
@@ -214,6 +227,7 @@ class Method(ABC):
 
     train_all: bool = False
     keeps_last: ClassVar[bool] = False
+    sends: Mapping[str, Sent] = MappingProxyType({"w": Sent("w")})  # the vectors in its messages
     hostile: frozenset[int] = frozenset()  # clients that attack, in a simulation: NaN at them stops nobody
 
     @abstractmethod
@@ -248,6 +262,27 @@ class Method(ABC):
     def diagnose(self, state: State, down: State, local: Local) -> State:
         """Numbers [c] that say how far each client is from where it should be; the loop reports mean and maximum."""
         return {}
+
+    # Clients that join when training is over: a state, then some visits of `welcome` and `join`, then `personal`.
+
+    def fresh(self, problem: Problem, server: Server) -> State:
+        """The state of one client that joins now (no client axis): as at the start, with the global model in place of
+        the first one."""
+        shared = self.shared(server)
+        return self.init(problem if shared is None else replace(problem, start=shared))[1]
+
+    def welcome(self, server: Server, state: State, local: Local) -> State:
+        """What the server sends to c clients that join now, of which it knows nothing but what they tell: `state`."""
+        return self.downlink(server, torch.zeros(len(local.ids), dtype=torch.int64), local.round)
+
+    def join(self, state: State, down: State, local: Local) -> State:
+        """One visit of c clients that join now: what they remember of it. They change nothing at the server."""
+        return self.client(state, down, local)[0]
+
+    def exposes(self) -> str:
+        """What of a client's data leaves it besides one vector [k], in words; empty: nothing. Clipping and noise do not
+        cover it, so such a method cannot be made private."""
+        return ""
 
     def warnings(self, server: Server, round: int, facts: Mapping[str, float]) -> list[str]:
         """What is going wrong, in plain words with the reason; `facts` holds the mean and maximum of `diagnose`'s."""

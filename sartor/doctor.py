@@ -11,7 +11,7 @@ from typing import Any
 
 from . import __version__, data
 
-EXTRAS = {"numba": "fast: linear models several times faster"}
+EXTRAS = {"numba": "fast: linear models several times faster", "opacus": "privacy: accounts for differential privacy"}
 PACKAGES = ("torch", "numpy", "safetensors", "scikit-learn", "pyarrow", "pydantic", "rich", "typer")
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .core import Local, Method, Problem, Server, State
+from .core import Local, Method, Problem, Sent, Server, State
 from .errors import need
 from .rows import rows_of
 
@@ -52,6 +52,10 @@ class DynamicLam(Method):
         return self.method.train_all
 
     @property
+    def sends(self) -> Mapping[str, Sent]:  # type: ignore[override]
+        return self.method.sends
+
+    @property
     def middle(self) -> float:
         """The candidate for those who cannot choose."""
         return sorted(self.lams)[len(self.lams) // 2]
@@ -65,6 +69,16 @@ class DynamicLam(Method):
     def init(self, problem: Problem) -> tuple[Server, State]:
         server, state = self.at(self.middle).init(problem)
         return server, state | {"lam": problem.start.new_tensor([self.middle])}
+
+    def fresh(self, problem: Problem, server: Server) -> State:
+        lam = problem.start.new_tensor([self.middle])
+        return self.at(self.middle).fresh(problem, server) | {"lam": lam}
+
+    def welcome(self, server: Server, state: State, local: Local) -> State:
+        return self.method.welcome(server, state, local)
+
+    def exposes(self) -> str:
+        return self.method.exposes()
 
     def downlink(self, server: Server, ids: Tensor, round: int) -> State:
         return self.method.downlink(server, ids, round)

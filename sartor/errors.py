@@ -15,6 +15,10 @@ class Diverged(SartorError):
     """A run produced NaN or Inf. Names the round, the client and the likely cause."""
 
 
+class OverBudget(SartorError):
+    """A round takes more bytes than there are to spend."""
+
+
 class Silent(SartorError):
     """Nobody answered for many rounds. What was saved is kept; the run can go on."""
 

@@ -33,6 +33,7 @@ def estimate(recipe: Recipe) -> dict[str, Any]:
     some = _some(clients)
     tried = full.model_copy(
         update={"clients": len(some), "cohort": len(some), "store": "memory", "attack": "none", "attackers": 0.0}
+        | {"unseen": 0.0}
     )
     run = tried.start(some).run
     began = time.perf_counter()
@@ -73,8 +74,7 @@ def _some(clients: Clients) -> Clients:
     by_size = np.argsort(clients.counts("train"), kind="stable")
     count = min(len(clients), _SOME)
     ids = by_size[((np.arange(count) + 0.5) * len(clients) / count).astype(int)]
-    names = [clients.names[i] for i in ids]
-    return Clients(clients.x, clients.y, clients.bounds[ids], names, clients.classes, clients.about)
+    return clients.take(ids)
 
 
 def _seconds(work: Callable[[], object]) -> float:

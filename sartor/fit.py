@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import aggregators, room
+from . import accounting, aggregators, compressors, room
 from .aggregators import Aggregator
+from .compressors import Compressor
 from .core import Engine, Method
 from .data.clients import Clients
 from .engines import LocalEngine, SerialEngine
@@ -23,7 +24,8 @@ from .rounds import Run, play
 from .settings import spelled, to_table
 from .tasks import Loss, ModelTask
 from .threads import cores
-from .wrappers import Attack, Hostile, Reporting, attacks, hostile_clients
+from .traffic import Goal, parse_bytes
+from .wrappers import Attack, Compressed, Hostile, Privacy, Private, Reporting, attacks, hostile_clients
 
 ENGINES = ("local", "serial")
 
@@ -50,8 +52,15 @@ def prepare(
     attack: Attack | None = None,
     attackers: float = 0.0,
     failures: Failures | None = None,
+    compress: Compressor | None = None,
+    compress_down: Compressor | None = None,
+    goal: Goal | None = None,
     report: str = "last",
     oracle: bool = False,
+    privacy: Privacy | None = None,
+    rounds: int | None = None,
+    unseen: Clients | None = None,
+    unseen_steps: int = 10,
     pretrained: bool = False,
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
@@ -68,6 +77,11 @@ def prepare(
         report != "best" or clients.counts("validation").sum() > 0,
         "the best round is chosen on validation data, and no client has any; report the last, or see --parts.",
     )
+    need(
+        report == "last" or unseen is None,
+        "clients that join meet the server as it is after the last round; with unseen clients report the last.",
+    )
+    need(unseen_steps >= 0, f"a newcomer makes 0 visits or more; got {unseen_steps}.")
     loss = loss or natural_loss(clients)
     cohort = len(clients) if cohort is None else cohort
     attack = attack or Attack()
@@ -77,18 +91,27 @@ def prepare(
     _check_fit(task, clients)
     problem = problem_of(task, clients, seed, pretrained)
     server, start = method.init(problem)
+    played = _with_aggregator(method, method.shared(server) is not None, cohort, len(clients))
+    sends = len(method.downlink(server, torch.zeros(1, dtype=torch.int64), 0)) > 0
+    if privacy is not None and sends and 1 <= cohort <= len(clients):  # another cohort is refused by the run
+        draws = accounting.Draws(len(clients), cohort, sampling, seed)
+        privacy = _checked(privacy, draws, rounds, failures or Failures(), report)
+        played = Private(method, privacy, cohort, seed)
+        server, start = played.init(problem)
+    played = Hostile(played, attack, hostile, seed, cohort) if hostile else played
+    if compress is not None or compress_down is not None:
+        played = Compressed(played, compress, compress_down, seed)
+        server, start = played.init(problem)
     room.check(method, problem.start, len(clients), server, start, cohort, store is not None)
     if workers is not None and workers > cores():
         text = f"{workers} workers on {cores()} cores take turns: that is slower than {cores()}."
         warnings.warn(text, stacklevel=2)
-    played = _with_aggregator(method, method.shared(server) is not None, cohort, len(clients))
-    played = Hostile(played, attack, hostile, seed, cohort) if hostile else played
     made: Engine = (
         LocalEngine(played, task, clients, start, seed, chunk, workers, store)
         if engine == "local"
         else SerialEngine(played, task, clients, start, seed, store)
     )
-    run = Run(played, made, problem, server, cohort, sampling, store, failures or Failures(), report)
+    run = Run(played, made, problem, server, cohort, sampling, store, failures or Failures(), report, goal or Goal())
     about = {
         "method": type(getattr(method, "method", method)).__name__.lower(),  # of a wrapped one, what is inside
         "settings": to_table(method),
@@ -99,9 +122,13 @@ def prepare(
         "attack": spelled(attacks.NAMES, attack, short=True) if attack != Attack() else "none",
         "attackers": attackers,
         "aggregator": _rule(method),
+        "compress": _spelled(compress),
+        "compress_down": _spelled(compress_down),
         "oracle": oracle,
     }
-    return Result(run, task, clients, about | (settings or {}))
+    return Result(
+        run, task, clients, about | (settings or {}), privacy, unseen and unseen.to(device, dtype), unseen_steps
+    )
 
 
 def fit(
@@ -112,22 +139,46 @@ def fit(
     *,
     evaluate_every: int = 10,
     diagnose: bool = True,
+    budget: str | int | None = None,
+    target_accuracy: float | None = None,
     **options: Any,
 ) -> Result:
     """Run `method` for `rounds` rounds on `clients`; every client starts from the same weights.
 
+    It ends earlier where the next round could exceed the `budget` ("4MB": bytes up and down together), or where the
+    mean validation accuracy reaches `target_accuracy` in an evaluated round.
+
     Options: seed; loss ("cross-entropy", "squared", "hinge" or a callable); pretrained (start from `model`'s own
     weights, else its layers are drawn anew from the seed); cohort, sampling; attack (of sartor.attacks), attackers
-    (their share); failures (drop, stragglers); report ("best": scores and models of the round with the best mean
-    validation accuracy, in place of the "last"); oracle (also score the choice between personal and global made on test
-    data, as some papers do); engine, chunk, workers; store (a folder for states larger than memory); compile
+    (their share); failures (drop, stragglers); compress, compress_down (of sartor.compressors); report ("best": scores
+    and models of the round with the best mean validation accuracy, in place of the "last"); oracle (also score the
+    choice between personal and global made on test data, as some papers do); privacy (Privacy(noise=1.0, clip=0.5):
+    what leaves a client is clipped and noisy); unseen (clients that take no part and are served when training is over),
+    unseen_steps (with how many visits); engine, chunk, workers; store (a folder for states larger than memory); compile
     (torch.compile for an own model of other than plain layers: 10 to 30 seconds first, then a little faster); dtype,
     device.
     """
-    result = prepare(method, model, clients, **options)
+    goal = Goal(None if budget is None else parse_bytes(budget), target_accuracy)
+    result = prepare(method, model, clients, rounds=rounds, goal=goal, **options)
     for _ in play(result.run, rounds, evaluate_every=evaluate_every, diagnose=diagnose):
         pass
     return result
+
+
+def _checked(privacy: Privacy, draws: accounting.Draws, rounds: int | None, failures: Failures, report: str) -> Privacy:
+    """The same with its noise; all that would break the guarantee is refused."""
+    need(draws.sampling != "size", "privacy needs cohorts that do not depend on data; sample uniform or poisson.")
+    need(
+        not failures.stragglers or failures.stale == "discard",
+        "privacy counts on a client's message in the round it was asked in; use --stale discard with stragglers.",
+    )
+    need(report == "last", "the best round is chosen on clients' data, outside of the guarantee; report the last.")
+    need(privacy.noise is not None or rounds is not None, "to find the noise for an epsilon the rounds must be known.")
+    return accounting.with_noise(privacy, draws, rounds or 1)
+
+
+def _spelled(compressor: Compressor | None) -> str:
+    return "none" if compressor is None else spelled(compressors.NAMES, compressor, short=True)
 
 
 def _rule(method: Method) -> str | None:

@@ -13,21 +13,23 @@ import tomli_w
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from . import data, models, tasks
+from . import accounting, compressors, data, models, tasks
 from .data import Clients, Dataset
 from .errors import SartorError, need, one_of, unknown
 from .failures import Failures
 from .fit import natural_loss, prepare
+from .newcomers import held_out, hold_out
 from .result import Result
-from .settings import aggregator, attack, method_from, spelled, to_table
+from .settings import aggregator, attack, compressor, method_from, spelled, to_table
 from .storage import write_text
-from .wrappers import attacks, check_attackers
+from .traffic import Goal, parse_bytes
+from .wrappers import Privacy, attacks, check_attackers
 
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 # What may change when a run goes on.
 FREE = (
     *("rounds", "evaluate_every", "checkpoint_every", "engine", "chunk", "workers"),
-    *("diagnostics", "oracle", "patience"),
+    *("diagnostics", "oracle", "patience", "budget", "target_accuracy"),
 )
 
 
@@ -42,7 +44,7 @@ class Recipe(BaseModel):
     data: str = "digits"
     target: str | None = None  # of a user's own table
     client_key: str | None = None
-    partition: str = "hybrid"
+    partition: str = "auto"  # natural where the data say whose each sample is, else hybrid
     clients: int | None = None  # none: 10, or every natural client
     minimum: int = 10  # samples that each client has at least
     parts: list[float] = [0.72, 0.08, 0.20]  # train, validation, test
@@ -58,6 +60,18 @@ class Recipe(BaseModel):
     stragglers: float = 0.0  # the share that answers a round late
     stale: str = "use"  # late answers; or discard
     patience: int = 10  # rounds without an answer after which the run stops
+    unseen: float = 0.0  # the share of clients that takes no part and is served when training is over
+    unseen_steps: int = 10  # with so many visits of each
+    dp_noise: float | None = None  # differential privacy: the noise, a multiple of the clip; none: not private ...
+    dp_epsilon: float | None = None  # ... or the ε for which the noise is to be found
+    dp_clip: float | None = None  # none: 1
+    dp_delta: float | None = None  # none: 1e-5
+    dp_where: str | None = None  # server (also none) or client
+    dp_accountant: str | None = None  # rdp (also none) or prv
+    compress: str = "none"  # how messages are compressed
+    compress_down: str = "none"  # and what the server sends
+    budget: str | None = None  # bytes up and down that a run may take, as in 4MB; none: any
+    target_accuracy: float | None = None  # the mean validation accuracy that ends a run
     seed: int = Field(0, ge=0, lt=2**63)
     engine: str = "local"
     chunk: int | None = None
@@ -79,13 +93,19 @@ class Recipe(BaseModel):
     def split(self, dataset: Dataset) -> Clients:
         """The clients."""
         return dataset.split(
-            self.partition,
+            self.dealt(dataset),
             self.clients,
             self.seed,
             tuple(self.parts),
             self.minimum,
             TYPES.get(self.dtype, torch.float32),
         )
+
+    def dealt(self, dataset: Dataset) -> str:
+        """How the data are dealt out."""
+        if self.partition != "auto":
+            return self.partition
+        return "hybrid" if dataset.keys is None else "natural"
 
     def start(self, clients: Clients, folder: Path | None = None) -> Result:
         """The run, ready to play. All that can be refused is refused here."""
@@ -103,11 +123,12 @@ class Recipe(BaseModel):
         )
         outputs = 1 if clients.classes is None or clients.y.is_floating_point() else clients.classes
         model = models.build(full.model, tuple(clients.x.shape[1:]), outputs)
+        seen, unseen = hold_out(clients, self.unseen, self.seed)
         about = {k: getattr(full, k) for k in ("method", "data", "partition", "model", "seed")}
         return prepare(
             method_from(self.method, self._settings(), self.solver),
             model,
-            clients,
+            seen,
             seed=self.seed,
             loss=full.loss,
             cohort=full.cohort,
@@ -119,10 +140,17 @@ class Recipe(BaseModel):
             attack=attack(full.attack),
             attackers=full.attackers or 0.0,
             failures=self._failures(),
+            compress=compressor(self.compress),
+            compress_down=compressor(self.compress_down),
+            goal=self._goal(),
             dtype=TYPES[self.dtype],
             device=self.device,
             report=self.report,
             oracle=self.oracle,
+            privacy=full.privacy(),
+            rounds=self.rounds,
+            unseen=unseen,
+            unseen_steps=self.unseen_steps,
             settings=about,
         )
 
@@ -140,9 +168,33 @@ class Recipe(BaseModel):
             f"{model} with {given} loss does not fit {self.data}, whose targets are {what}; "
             f"use {'softmax or mlp' if loss == 'cross-entropy' else 'linear' if loss == 'squared' else 'svm'}.",
         )
-        cohort = len(clients) if self.cohort is None else self.cohort
-        known = {"model": model, "loss": given, "clients": len(clients), "cohort": cohort}
-        return self.resolved().model_copy(update=known)
+        seen = len(clients) - held_out(len(clients), self.unseen)
+        cohort = seen if self.cohort is None else self.cohort
+        known: dict[str, Any] = {"model": model, "loss": given, "clients": len(clients), "cohort": cohort}
+        if self.partition == "auto":
+            made = clients.about.get("partition")
+            known["partition"] = made["name"] if isinstance(made, dict) else "natural"
+        return self.resolved().model_copy(update=known | self._noise(seen, cohort))
+
+    def privacy(self) -> Privacy | None:
+        """How private the run is; None where it is not."""
+        given = {
+            k.removeprefix("dp_"): v for k, v in self.model_dump().items() if k.startswith("dp_") and v is not None
+        }
+        if self.dp_noise is None and self.dp_epsilon is None:
+            need(
+                not given, f"dp_{next(iter(given), '')} does nothing without dp_noise or dp_epsilon; give one of them."
+            )
+            return None
+        return Privacy(**given)
+
+    def _noise(self, clients: int, cohort: int) -> dict[str, Any]:
+        """The noise for an ε that was asked for. A run that goes on keeps its noise, and spends more."""
+        asked = self.privacy()
+        if self.dp_epsilon is None or asked is None or not 1 <= cohort <= clients:
+            return {}
+        draws = accounting.Draws(clients, cohort, self.sampling, self.seed)
+        return {"dp_epsilon": None, "dp_noise": accounting.with_noise(asked, draws, self.rounds).noise}
 
     def _settings(self) -> dict[str, Any]:
         aggregator(self.aggregator)
@@ -151,9 +203,11 @@ class Recipe(BaseModel):
     def resolved(self) -> Recipe:
         """The same run with every setting of its method written out; refuses what no data could mend."""
         method = method_from(self.method, self._settings(), self.solver)
-        data.parse(self.partition)
+        if self.partition != "auto":
+            data.parse(self.partition)
         one_of("a run", "store", self.store, ["memory", "disk"])
         self._failures()
+        self._goal()
         wanted = attack(self.attack)
         share = (0.0 if wanted is None else 0.2) if self.attackers is None else self.attackers
         check_attackers(share)
@@ -161,8 +215,17 @@ class Recipe(BaseModel):
             "attack": "none" if wanted is None else spelled(attacks.NAMES, wanted),
             "attackers": share,
         }
+        if (asked := self.privacy()) is not None:
+            own = ("clip", "delta", "where", "accountant")
+            known |= {f"dp_{k}": getattr(asked, k) for k in own}
+        for way in ("compress", "compress_down"):
+            made = compressor(getattr(self, way))
+            known[way] = "none" if made is None else spelled(compressors.NAMES, made)
         known |= {"settings": to_table(method), "solver": {}, "aggregator": "mean"}
         return self.model_copy(update=known)
+
+    def _goal(self) -> Goal:
+        return Goal(None if self.budget is None else parse_bytes(self.budget), self.target_accuracy)
 
     def _failures(self) -> Failures:
         return Failures(self.drop, self.stragglers, self.stale, self.patience)

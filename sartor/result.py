@@ -12,13 +12,15 @@ import numpy as np
 import torch
 from torch import nn
 
+from . import accounting, newcomers
 from .core import State
 from .data.clients import PARTS, Clients
 from .errors import SartorError, need
-from .judge.metrics import choose, judge, with_chosen
+from .judge.metrics import Scores, choose, judge, with_chosen
 from .rounds import Kept, Run
 from .storage import save_tensors, write_json, write_text
 from .tasks import ModelTask
+from .wrappers.privacy import Privacy
 
 
 @dataclass
@@ -29,6 +31,9 @@ class Result:
     task: ModelTask
     data: Clients
     settings: dict[str, Any]
+    private: Privacy | None = None
+    held_out: Clients | None = None  # clients that took no part
+    visits: int = 10  # of each of them, when training is over
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -49,6 +54,7 @@ class Result:
     def summary(self) -> dict[str, Any]:
         """What summary.json holds."""
         s, run = self.settings, self.run
+        judged = judge(self.scores, self.data.counts("test"), ~run.hostile)
         return {
             "method": s["method"],
             "data": s["data"],
@@ -60,6 +66,8 @@ class Result:
             "attackers": s["attackers"],
             "hostile": int(run.hostile.sum()),
             "aggregator": s["aggregator"],
+            "compress": s["compress"],
+            "compress_down": s["compress_down"],
             "drop": run.failures.drop,
             "stragglers": run.failures.stragglers,
             **run.counts,
@@ -70,24 +78,61 @@ class Result:
             "seconds": round(run.seconds, 3),
             "bytes_up": run.bytes_up,
             "bytes_down": run.bytes_down,
+            **self._spent(judged),
             "parameters": self.task.size,
-            **judge(self.scores, self.data.counts("test"), ~run.hostile),
+            **judged,
+            "unseen": self.unseen,
+            "privacy": self.privacy,
             "warnings": self.history[-1]["warnings"],
         }
 
+    def _spent(self, judged: dict[str, Any]) -> dict[str, Any]:
+        """What was to be had for the bytes: accuracy per megabyte up and down, and what it took to reach the target."""
+        run, spent = self.run, self.run.bytes_up + self.run.bytes_down
+        chosen, there = judged["chosen"], run.goal.reached(run.history)
+        return {
+            "accuracy_per_megabyte": None if not (chosen and spent) else chosen["accuracy_mean"] / (spent / 1e6),
+            "budget": run.goal.budget,
+            "target_accuracy": run.goal.target,
+            "rounds_to_target": None if there is None else there["round"],
+            "bytes_to_target": None if there is None else there["bytes_up"] + there["bytes_down"],
+            "stopped": run.stopped or "rounds",
+        }
+
+    @cached_property
+    def _unseen_scores(self) -> dict[str, np.ndarray]:
+        """As `scores`, of the clients that took no part, after their cold start."""
+        assert self.held_out is not None
+        engine = newcomers.serve(self.run, self.task, self.data, self.held_out, self.visits)
+        found = newcomers.ask(self.run, engine, "evaluate")
+        return with_chosen({k: v.double().cpu().numpy() for k, v in found.items()})
+
+    @cached_property
+    def unseen(self) -> dict[str, Any] | None:
+        """What clients that took no part get, as `summary` has it for the others; None where all did."""
+        if self.held_out is None:
+            return None
+        models = judge(self._unseen_scores, self.held_out.counts("test"))
+        return {"clients": len(self.held_out), "steps": self.visits, **models}
+
+    @property
+    def privacy(self) -> dict[str, Any] | None:
+        """(ε, δ) spent up to now, and how they are meant; None where nothing was made private."""
+        run = self.run
+        if self.private is None:
+            return None
+        if run.bytes_up == 0:
+            return accounting.nothing_sent(self.private, run.round)
+        draws = accounting.Draws(run.problem.clients, run.cohort, run.sampling, run.problem.seed)
+        return accounting.statement(self.private, draws, run.round)
+
     @cached_property
     def clients(self) -> list[dict[str, Any]]:
-        """What clients.json holds: a row per client."""
-        counts = {part: self.data.counts(part) for part in PARTS}
-        picked, hostile = choose(self.scores), self.run.hostile
-        rows = []
-        for i, name in enumerate(self.data.names):
-            row: dict[str, Any] = {"client": i, "name": name, **{part: int(counts[part][i]) for part in PARTS}}
-            row["hostile"] = bool(hostile[i])
-            row["chosen"] = "personal" if picked[i] else "global"
-            for key, values in self.scores.items():
-                row[key.replace("/", "_")] = None if np.isnan(values[i]) else float(values[i])
-            rows.append(row)
+        """What clients.json holds: a row per client; those that took no part come last and are marked `unseen`."""
+        rows = _rows(self.data, self.scores, self.run.hostile)
+        if self.held_out is not None:
+            nobody = np.zeros(len(self.held_out), dtype=bool)
+            rows += [r | {"unseen": True} for r in _rows(self.held_out, self._unseen_scores, nobody)]
         return rows
 
     def table(self, local: Result | None = None) -> str:
@@ -95,14 +140,15 @@ class Result:
 
         With the result of local training on the same clients, its accuracy stands beside.
         """
-        columns = ["global", "personal", "chosen"]
-        rows = [[row.get(f"{m}_test_accuracy") for m in columns] for row in self.clients]
+        columns, clients = ["global", "personal", "chosen"], [c for c in self.clients if not c["unseen"]]
+        rows = [[row.get(f"{m}_test_accuracy") for m in columns] for row in clients]
         if local is not None:
             need(local.data.names == self.data.names, "both results must be of the same clients.")
             columns = ["local", *columns]
-            rows = [[own["personal_test_accuracy"], *row] for own, row in zip(local.clients, rows, strict=True)]
+            alone = [own["personal_test_accuracy"] for own in local.clients if not own["unseen"]]
+            rows = [[own, *row] for own, row in zip(alone, rows, strict=True)]
         lines = [f"{'client':>10} {'train':>7} {'test':>6}" + "".join(f"{c:>9}" for c in columns) + "  takes"]
-        for client, row in zip(self.clients, rows, strict=True):
+        for client, row in zip(clients, rows, strict=True):
             scores = "".join(f"{'-' if v is None else format(v, '.3f'):>9}" for v in row)
             name = f"{client['name'][:10]:>10} {client['train']:>7} {client['test']:>6}"
             lines.append(f"{name}{scores}  {'(hostile)' if client['hostile'] else client['chosen']}")
@@ -145,6 +191,21 @@ class Result:
         """Whichever of the two did better on the client's validation data."""
         return self.personal(client) if choose(self.scores)[client] else self.shared()
 
+    def newcomer(self, data: Clients | tuple[Any, Any], steps: int = 10) -> nn.Module:
+        """The model of a client that joins now with `data`: features and targets (x, y), or Clients with one client.
+
+        It visits the server `steps` times, as its method says (docs/cold-start.md). Nothing of the run changes.
+        """
+        one = data if isinstance(data, Clients) else _one_client(data, self.data)
+        need(len(one) == 1, f"a newcomer is one client; got {len(one)}. Take one with clients.take([i]).")
+        same = one.x.shape[1:] == self.data.x.shape[1:]
+        need(same, f"the run's samples have shape {list(self.data.x.shape[1:])}; got {list(one.x.shape[1:])}.")
+        engine = newcomers.serve(self.run, self.task, self.data, one.to(self.data.x.device, self.data.x.dtype), steps)
+        found = newcomers.ask(self.run, engine, "personal")
+        if "personal" not in found:
+            return self.shared()
+        return self.task.module(found["personal"][0], {k: v[0] for k, v in found.items() if k != "personal"})
+
     # --- files --------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> Path:
@@ -169,6 +230,28 @@ class Result:
 
     def _named(self, theta: torch.Tensor) -> State:
         return dict(zip(self.task.names, self.task.unflatten(theta), strict=True))
+
+
+def _rows(data: Clients, scores: Scores, hostile: np.ndarray) -> list[dict[str, Any]]:
+    """A row per client: its samples and its scores."""
+    counts, picked, rows = {part: data.counts(part) for part in PARTS}, choose(scores), []
+    for i, name in enumerate(data.names):
+        row: dict[str, Any] = {"client": i, "name": name, **{part: int(counts[part][i]) for part in PARTS}}
+        row |= {"hostile": bool(hostile[i]), "unseen": False, "chosen": "personal" if picked[i] else "global"}
+        for key, values in scores.items():
+            row[key.replace("/", "_")] = None if np.isnan(values[i]) else float(values[i])
+        rows.append(row)
+    return rows
+
+
+def _one_client(data: tuple[Any, Any], like: Clients) -> Clients:
+    """One client with these samples, whose targets are of the kind that the run's clients have."""
+    x, y = (np.asarray(part) for part in data)
+    need(x.ndim >= 1 and len(x) > 0, "a newcomer needs at least one sample to learn from; got none.")
+    y = y.astype(np.float64) if like.y.is_floating_point() else y
+    whole = like.y.is_floating_point() or np.issubdtype(y.dtype, np.integer)
+    need(whole, f"the run's targets are classes 0..{(like.classes or 1) - 1}; got {y.dtype}.")
+    return Clients.from_parts([{"train": (x.astype(np.float64), y)}], like.classes)
 
 
 def write_history(folder: Path, history: list[dict[str, Any]]) -> None:

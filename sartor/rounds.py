@@ -21,6 +21,7 @@ from .rows import Rows
 from .seeds import stream
 from .storage import load_tensors, save_tensors
 from .threads import one_thread
+from .traffic import DOWN, UP, Goal, weigh
 
 _AT_ONCE = 4096  # clients that are scored in one go, so that scoring a large federation takes little memory
 Line = dict[str, Any]  # one line of history.jsonl
@@ -30,10 +31,13 @@ COUNTS = ("trained", "steps", "excluded", "dropped", "late", "skipped")
 
 
 def draw_cohort(problem: Problem, size: int, sampling: str, round: int) -> Tensor:
-    """Who is asked in this round, sorted: `size` clients, all alike ("uniform") or by number of samples ("size")."""
+    """Who is asked in this round, sorted: `size` clients, all alike ("uniform") or by number of samples ("size"); or
+    everyone by a coin of its own, `size` in the mean ("poisson")."""
     m = problem.clients
     if size == m:
         return torch.arange(m)
+    if sampling == "poisson":
+        return torch.from_numpy(np.flatnonzero(stream(problem.seed, "cohort", round).random(m) < size / m))
     p = problem.share.double().cpu().numpy() if sampling == "size" else None
     drawn = stream(problem.seed, "cohort", round).choice(m, size, replace=False, p=None if p is None else p / p.sum())
     return torch.from_numpy(np.sort(drawn))
@@ -65,10 +69,12 @@ class Run:
     store: Path | None = None  # where per-client tables are kept; none: in memory
     failures: Failures = Failures()
     report: str = "last"  # the round whose scores and models are reported: the last, or the best on validation data
+    goal: Goal = Goal()  # what may end it before its last round
     round: int = 0
     seconds: float = 0.0
     bytes_up: int = 0
     bytes_down: int = 0
+    most: int = 0  # bytes that the next round can take at most
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
     silent: int = 0  # rounds in a row in which nobody answered, up to now
     late: Answers | None = None  # who answered late in the last round, and what
@@ -79,7 +85,7 @@ class Run:
     def __post_init__(self) -> None:
         m = self.problem.clients
         need(1 <= self.cohort <= m, f"the cohort needs 1 to {m} clients (all there are); got {self.cohort}.")
-        one_of("a run", "sampling", self.sampling, ["uniform", "size"])
+        one_of("a run", "sampling", self.sampling, ["uniform", "size", "poisson"])
         one_of("a run", "report", self.report, ["last", "best"])
         need(
             self.report == "last" or self.store is None,
@@ -122,10 +128,15 @@ class Run:
             answered, messages = self.engine.map("train", self.round, reached, down)
             self.counts["trained"] += len(answered)
             self.counts["steps"] += self.engine.steps - before
-            self.bytes_down += _bytes(down)
+            spent, each, messages = weigh(DOWN, messages, down)
+            self.bytes_down += spent
+            at_most = len(asked) * each
         if self.method.train_all:  # everybody trained, the cohort is heard
             answered, messages = pick(answered, messages, torch.isin(answered, cohort))
-        self.bytes_up += _bytes(messages)
+        if len(answered):
+            spent, each, messages = weigh(UP, messages, messages)
+            self.bytes_up += spent
+            self.most = at_most + len(cohort) * each
         behind = slow[answered]
         if bool(behind.any()):
             self.counts["late"] += int(behind.sum())
@@ -148,6 +159,7 @@ class Run:
             "bytes_down": self.bytes_down,
             **self.counts,
             **summarise(self.scores),
+            "validation": validated(self.scores),
             "diagnostics": facts,
             "warnings": warnings,
         }
@@ -168,6 +180,13 @@ class Run:
         own = {f"client/{k}": v for k, v in self.ask("personal").items()}
         common = {"global": self.method.shared(self.server), "collaboration": self.method.collaboration(self.server)}
         return own | {k: v.clone() for k, v in common.items() if v is not None}
+
+    @property
+    def stopped(self) -> str | None:
+        """Why no further round is played: its target is reached, or its budget is spent; None: there is no reason."""
+        if self.goal.reached(self.history) is not None:
+            return "target"
+        return None if self.goal.affords(self.bytes_up + self.bytes_down, self.most) else "budget"
 
     @property
     def hostile(self) -> np.ndarray:
@@ -202,6 +221,7 @@ class Run:
             "seconds": self.seconds,
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
+            "most": self.most,
             "counts": self.counts,
             "silent": self.silent,
             "history": self.history,
@@ -230,7 +250,7 @@ class Run:
         self.engine.restore({k.removeprefix("client/"): v for k, v in tensors.items() if k.startswith("client/")})
         self.round, self.seconds, self.history = about["round"], about["seconds"], about["history"]
         self.bytes_up, self.bytes_down = about["bytes_up"], about["bytes_down"]
-        self.counts, self.silent = about["counts"], about["silent"]
+        self.counts, self.silent, self.most = about["counts"], about["silent"], about["most"]
         waiting = {k.removeprefix("late/"): v for k, v in tensors.items() if k.startswith("late/")}
         self.late = (tensors["late ids"], waiting) if "late ids" in tensors else None
         if (best := about.get("best")) is not None:
@@ -252,12 +272,15 @@ def play(
     """Play up to `rounds` rounds; yields after each one: its history line where it was evaluated, else None."""
     need(rounds >= 1, f"a run needs at least 1 round; got {rounds}.")
     need(evaluate_every >= 1 and checkpoint_every >= 1, "evaluate_every and checkpoint_every are at least 1.")
-    while run.round < rounds:
+    run.goal.check(run.bytes_up + run.bytes_down, run.round)
+    while run.round < rounds and run.stopped is None:
         began = time.perf_counter()
         run.step()
         run.seconds += time.perf_counter() - began
-        last = run.round == rounds
+        run.goal.check(run.bytes_up + run.bytes_down, run.round)
+        last = run.round == rounds or run.stopped is not None
         line = run.look(diagnose) if last or run.round % evaluate_every == 0 else None
+        last = last or run.stopped is not None
         if run.silent >= run.failures.patience and not last:
             _stop(run, checkpoint, settings)
         if checkpoint is not None and (last or run.round % checkpoint_every == 0):
@@ -288,11 +311,6 @@ def _stop(run: Run, checkpoint: Path | None, settings: str) -> None:
         f"nobody answered in {silent} round{'s' if silent > 1 else ''} in a row, up to round {run.round} "
         f"(patience {run.failures.patience}). {kept}, or ask more clients with --cohort, or lower --drop."
     )
-
-
-def _bytes(tensors: State) -> int:
-    """Bytes on the wire: every row is a message of its own, an expanded (broadcast) one too."""
-    return sum(v.numel() * v.element_size() for v in tensors.values())
 
 
 def _reduce(found: State) -> dict[str, float]:

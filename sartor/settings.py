@@ -8,7 +8,7 @@ from typing import Any, TypeVar, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from . import aggregators, methods, solvers
+from . import aggregators, compressors, methods, solvers
 from .core import Method
 from .data import spelling
 from .dynamic import DynamicLam
@@ -149,6 +149,11 @@ def aggregator(text: str) -> aggregators.Aggregator:
 def attack(text: str) -> attacks.Attack | None:
     """The attack that is written "sign-flip" or "sign-flip(std=10)"; "none" is none."""
     return None if text.strip() == "none" else _made("attack", attacks.NAMES, text, "none")
+
+
+def compressor(text: str) -> compressors.Compressor | None:
+    """The compressor that is written "top-k" or "top-k(k=0.05)"; "none" is none."""
+    return None if text.strip() == "none" else _made("compressor", compressors.NAMES, text, "none")
 
 
 def _made(kind: str, names: Mapping[str, type[T]], text: str, *also: str) -> T:

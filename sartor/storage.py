@@ -28,6 +28,7 @@ def replacing(path: Path) -> Iterator[Path]:
         with open(temporary, "rb") as f:
             os.fsync(f.fileno())
         os.replace(temporary, path)
+        _sync(path.parent)
     except (OSError, SafetensorError) as e:
         raise SartorError(
             f"cannot write {path}: {reason(e)}. What was saved there before is unharmed; "
@@ -36,6 +37,15 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
+
+
+def _sync(folder: Path) -> None:
+    """See to it that the new name is on the disk, too: who answers after a write must not find the old file again."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def write_text(path: Path, text: str) -> None:

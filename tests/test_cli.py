@@ -21,6 +21,8 @@ from sartor.rounds import Run
 SPREAD = ("mean", "std", "var", "worst10", "best10", "min", "max", "jain", "gini", "entropy", "pooled")
 MODEL_FIELDS = {"clients_scored", *(f"{what}_{k}" for what in ("accuracy", "loss") for k in SPREAD)}
 SUMMARY = {
+    "privacy",
+    "unseen",
     "method",
     "data",
     "partition",
@@ -35,6 +37,8 @@ SUMMARY = {
     "attackers",
     "hostile",
     "aggregator",
+    "compress",
+    "compress_down",
     "drop",
     "stragglers",
     "trained",
@@ -45,6 +49,12 @@ SUMMARY = {
     "skipped",
     "bytes_up",
     "bytes_down",
+    "accuracy_per_megabyte",
+    "budget",
+    "target_accuracy",
+    "rounds_to_target",
+    "bytes_to_target",
+    "stopped",
     "parameters",
     "personal",
     "global",
@@ -78,6 +88,10 @@ def test_list_names_every_method_with_its_paper() -> None:
                 *("label-poison", "dirty-labels", "same-value", "sign-flip", "gaussian", "random-update"),
                 *("model-replacement", "scaled-poison", "alie", "ipm"),
             },
+        ),
+        (
+            "compressors",
+            {"projection", "sketch", "qsgd", "top-k", "dgc", "lbgm", "int8", "int4", "float16"},
         ),
         ("partitions", {"iid", "labels", "dirichlet", "hybrid", "natural"}),
         ("datasets", {"digits", "mnist", "femnist"}),

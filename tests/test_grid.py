@@ -369,3 +369,24 @@ def test_a_drawing_of_terrible_scores_stays_inside() -> None:
     svg = robustness.svg({"ipm": [line]}, -1.0)
     points = re.findall(r"(-?[\d.]+),(-?[\d.]+)", svg)
     assert points and all(0 <= float(x) <= 520 and 0 <= float(y) <= 300 for x, y in points)
+
+
+def test_a_comparison_lists_clients_that_have_names_of_their_own(tmp_path: Path) -> None:
+    """Each client's numbers are the means over seeds of what the cells' clients.json hold."""
+    rng = np.random.default_rng(0)
+    lines = [f"{v:.3f},{int(v > 0)},{site}" for site in ("here", "there") for v in rng.normal(size=40)]
+    (tmp_path / "t.csv").write_text("\n".join(["v,y,site", *lines]) + "\n")
+    own = ("--data", tmp_path / "t.csv", "--target", "y", "--client-key", "site", "--model", "softmax", "--rounds", 2)
+    out = good("compare", *own, "--methods", "fedavg,local", "--seeds", "0,1", "--out", tmp_path / "c").out
+    assert "of each client's chosen model" in " ".join(out.split()) and "here" in out and "there" in out
+    found = json.loads((tmp_path / "c" / "clients.json").read_text())
+    assert [r["client"] for r in found] == ["here", "there"]
+    for method in ("fedavg", "local"):
+        cells = [json.loads((tmp_path / "c" / f"{method}-{s}" / "clients.json").read_text()) for s in (0, 1)]
+        for i, row in enumerate(found):
+            assert row[method] == pytest.approx(np.mean([c[i]["chosen_test_accuracy"] for c in cells]), abs=1e-12)
+    assert "Each client's chosen model" in (tmp_path / "c" / "report.html").read_text()
+    drawn = good("compare", "--model", "softmax", "--rounds", 1, "--methods", "fedavg,local", "--seeds", "0,1").out
+    assert "of each client's chosen model" not in " ".join(
+        drawn.split()
+    )  # client 3 of one seed is not client 3 of another

@@ -201,7 +201,8 @@ def test_theorem_1_conditions_meet_only_for_a_nearly_flat_loss() -> None:
 def test_heurfedamp_weights_follow_equations_10_and_11() -> None:
     rng = np.random.default_rng(0)
     W = rng.normal(size=(5, 8))
-    xi = st.HeurFedAMP(sigma=3.0, self_weight=0.3).weights(torch.as_tensor(W @ W.T), torch.tensor([1, 4])).numpy()
+    ids, G = torch.tensor([1, 4]), torch.as_tensor(W @ W.T)
+    xi = st.HeurFedAMP(sigma=3.0, self_weight=0.3).weights(G[ids], G.diagonal(), ids).numpy()
     for row, i in zip(xi, (1, 4), strict=True):
         cosine = [W[i] @ W[j] / np.linalg.norm(W[i]) / np.linalg.norm(W[j]) for j in range(5)]
         s = np.exp(3.0 * np.array(cosine))
@@ -222,11 +223,12 @@ def test_heurfedamp_weights_follow_equations_10_and_11() -> None:
 )
 def test_fedamp_weights_are_a_simplex_even_far_apart(method: st.FedAMP) -> None:
     W = torch.as_tensor(np.random.default_rng(1).normal(size=(6, 9)) * 100)
-    xi = method.weights(W @ W.T, torch.arange(6))
+    G = W @ W.T
+    xi = method.weights(G, G.diagonal(), torch.arange(6))
     torch.testing.assert_close(xi.sum(1), torch.ones(6, dtype=torch.float64))
     assert float(xi.min()) >= 0 and bool(torch.isfinite(xi).all())
 
 
 def test_fedamp_whose_weights_leave_the_simplex_is_refused() -> None:
     with pytest.raises(st.SartorError, match=r"leave the simplex.*take alpha <="):
-        st.FedAMP(sigma=1.0, alpha=1.0).weights(torch.zeros(4, 4), torch.arange(4))
+        st.FedAMP(sigma=1.0, alpha=1.0).weights(torch.zeros(4, 4), torch.zeros(4), torch.arange(4))

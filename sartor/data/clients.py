@@ -43,6 +43,11 @@ class Clients:
         counts: np.ndarray = self.bounds[:, k + 1] - self.bounds[:, k]
         return counts
 
+    def take(self, ids: Sequence[int] | np.ndarray) -> Clients:
+        """Some of the clients, in this order; the samples are not copied."""
+        names = [self.names[int(i)] for i in ids]
+        return Clients(self.x, self.y, self.bounds[np.asarray(ids)], names, self.classes, self.about)
+
     def to(self, device: str | torch.device | None = None, dtype: torch.dtype | None = None) -> Clients:
         """The same clients on another device or in another floating-point type."""
         y = self.y.to(device, dtype) if self.y.is_floating_point() else self.y.to(device)

@@ -93,12 +93,14 @@ class Dataset:
         parts: Sequence[float] = (0.72, 0.08, 0.20),
         minimum: int = 10,
         dtype: torch.dtype = torch.float32,
+        first: int = 0,
     ) -> Clients:
         """Deal the samples out to clients and cut each client's samples, shuffled, into train, validation and test.
 
         `clients=None` means 10, or for `Natural` every key; each client gets at least `minimum` samples. No sample is
         in two clients or in two parts, unless the partition has overlap=True: then one client's test sample may be
-        another's training sample. `cut_sizes` says how shares become whole numbers.
+        another's training sample. `cut_sizes` says how shares become whole numbers. Where these are only some clients
+        of a federation, `first` is the first one's number in it: what is drawn for a client is drawn for its number.
         """
         partition = parse(partition) if isinstance(partition, str) else partition
         _check_parts(parts)
@@ -106,7 +108,7 @@ class Dataset:
         need(isinstance(seed, int), f"split needs seed to be a whole number; got {seed!r}.")
         assignment = partition.assign(self.labels, self.classes, self.keys, clients, seed, minimum)
         _check_assignment(spell(partition), assignment, len(self), minimum)
-        order, bounds = _cut(assignment.rows, parts, seed)
+        order, bounds = _cut(assignment.rows, parts, seed, first)
         x = self._features(order, dtype)
         if assignment.noise is not None:
             _add_noise(x, bounds, assignment.noise, seed)
@@ -119,7 +121,11 @@ class Dataset:
         return out
 
     def _features(self, order: np.ndarray, dtype: torch.dtype) -> Tensor:
-        x = torch.from_numpy(self.x[order])
+        return self.scaled(self.x[order], dtype)
+
+    def scaled(self, samples: np.ndarray, dtype: torch.dtype) -> Tensor:
+        """Samples as clients get them: images as (x/255 − mean)/std, numbers as they are."""
+        x = torch.from_numpy(samples)
         if x.dtype != torch.uint8:
             return x.to(dtype)
         mean, std = (torch.tensor(s, dtype=dtype).view(-1, *[1] * (x.ndim - 2)) for s in self.scale)
@@ -165,9 +171,9 @@ def _check_assignment(owner: str, assignment: Assignment, n: int, minimum: int) 
         need(shared == 0, f"{owner}: {shared} samples belong to two clients; set overlap=True if that is meant.")
 
 
-def _cut(rows: Sequence[np.ndarray], parts: Sequence[float], seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _cut(rows: Sequence[np.ndarray], parts: Sequence[float], seed: int, first: int) -> tuple[np.ndarray, np.ndarray]:
     """All rows, client after client and part after part, and where the parts begin and end."""
-    shuffled = [stream(seed, "split", 0, i).permutation(r) for i, r in enumerate(rows)]
+    shuffled = [stream(seed, "split", 0, i).permutation(r) for i, r in enumerate(rows, first)]
     counts = np.array([cut_sizes(len(r), parts) for r in rows], dtype=np.int64)
     ends = np.cumsum(counts).reshape(-1, 3)
     return np.concatenate(shuffled), np.column_stack([ends[:, 0] - counts[:, 0], ends])

@@ -35,7 +35,7 @@ def from_arrays(
     Text, true/false and whole numbers with at most 100 distinct values are classes, in sorted order; other targets are
     for regression. x of type uint8 with three or more axes is taken as images 0..255, which `split` divides by 255.
     """
-    x, y = np.asarray(x), _text(y)
+    x, y = np.asarray(x), as_text(y)
     need(x.ndim >= 2, f"{name}: x must have one row per sample and at least one column; got shape {x.shape}.")
     need(len(x) > 0, f"{name}: there are no samples.")
     good = x.dtype.kind in "fiub"
@@ -43,12 +43,12 @@ def from_arrays(
     need(y.ndim == 1, f"{name}: y must be one value per sample; got shape {y.shape}.")
     image = x.dtype == np.uint8 and x.ndim >= 3
     targets, classes, names = _targets(name, y, task)
-    owners = None if keys is None else _keys(name, _text(keys))
+    owners = None if keys is None else _keys(name, as_text(keys))
     features = x if image or x.dtype.kind == "f" else x.astype(np.float32)
     return Dataset(features, targets, classes, name, owners, class_names=names, feature_names=tuple(feature_names))
 
 
-def _text(values: Any) -> np.ndarray:
+def as_text(values: Any) -> np.ndarray:
     """An array; text as NumPy's own text, not as Python objects (which is how pandas keeps it)."""
     array = np.asarray(values)
     words = array.dtype.kind == "O" and all(isinstance(value, str) for value in array.flat)
@@ -99,7 +99,7 @@ def read_table(
     if path.suffix.lower() == ".npz":
         need(not drop, f"{path.name}: drop is for the columns of CSV and Parquet files.")
         return _from_npz(path, target or "y", client_key, task)
-    table = _open(path)
+    table = open_table(path)
     columns: list[str] = table.column_names
     twice = sorted({c for c in columns if columns.count(c) > 1})
     need(not twice, f"{path.name}: the column {', '.join(twice)} occurs twice; rename one.")
@@ -110,9 +110,9 @@ def read_table(
         if wanted not in columns:
             raise unknown(f"column of {path.name}", wanted, columns)
     need(table.num_rows > 0, f"{path.name}: there are no rows.")
-    y = _plain(path.name, table, target)
-    keys = _plain(path.name, table, client_key) if client_key else None
-    x, names = _features(path.name, table, [c for c in columns if c not in {target, client_key, *drop}])
+    y = column_of(path.name, table, target)
+    keys = column_of(path.name, table, client_key) if client_key else None
+    x, names = features(path.name, table, [c for c in columns if c not in {target, client_key, *drop}])
     return from_arrays(x, y, keys, path.name, task, names)
 
 
@@ -124,7 +124,7 @@ def _from_npz(path: Path, target: str, client_key: str | None, task: str) -> Dat
     return from_arrays(arrays["x"], arrays[target], arrays[client_key] if client_key else None, path.name, task)
 
 
-def _open(path: Path) -> Any:
+def open_table(path: Path) -> Any:
     """The file as a pyarrow table."""
     import pyarrow  # slow to import, and only needed for tables
     from pyarrow import csv, parquet
@@ -137,7 +137,7 @@ def _open(path: Path) -> Any:
         raise SartorError(f"{path.name} cannot be read, it may be truncated or damaged: {first_line(error)}") from None
 
 
-def _plain(file: str, table: Any, column: str) -> np.ndarray:
+def column_of(file: str, table: Any, column: str) -> np.ndarray:
     """A target or key column as numbers or text; refuses missing values."""
     values = table.column(column)
     missing = values.null_count
@@ -147,21 +147,21 @@ def _plain(file: str, table: Any, column: str) -> np.ndarray:
     return array
 
 
-def _features(file: str, table: Any, columns: Sequence[str]) -> tuple[np.ndarray, list[str]]:
+def features(file: str, table: Any, columns: Sequence[str]) -> tuple[np.ndarray, list[str]]:
     """[n, k] float32 and the names of the k columns; a text column `c` becomes columns "c=value"."""
     need(len(columns) > 0, f"{file}: no column is left for the features.")
     parts: list[np.ndarray] = []
     names: list[str] = []
     categories = 0
     for column in columns:
-        block, values = _encode(file, column, table.column(column), CATEGORIES - categories)
+        block, values = encode(file, column, table.column(column), CATEGORIES - categories)
         categories += len(values)
         parts.append(block)
         names += [f"{column}={value}" for value in values] or [column]
     return np.concatenate(parts, axis=1), names
 
 
-def _encode(file: str, column: str, values: Any, allowed: int) -> tuple[np.ndarray, list[str]]:
+def encode(file: str, column: str, values: Any, allowed: int) -> tuple[np.ndarray, list[str]]:
     """One column as [n, 1] numbers and no names, or as [n, k] ones and zeros and the k values of the text."""
     import pyarrow
     from pyarrow import types as kind

@@ -70,6 +70,10 @@ class LocalEngine:
     def steps(self) -> int:
         return int(self._taken.sum())
 
+    def taken(self, ids: Tensor) -> Tensor:
+        """How many local steps each of these clients has taken."""
+        return self._taken[ids]
+
     @property
     def _memory(self) -> dict[str, Memory]:
         """The states whose rows may be written in place."""

@@ -154,6 +154,7 @@ class Stack:
     def take(self, places: Tensor) -> Stack:
         at = places.to(self.visits.device)
         made = Stack(self.task, self.data, self.ids[places.numpy()], self.visits[at], self.round, self.seed)
+        made.clients, made.share = self.clients, self.share[at]
         made._counter = self._counter[0], self._counter[1][places.numpy()]
         return made
 

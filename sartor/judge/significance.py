@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from ..errors import need
 from ..seeds import stream
@@ -35,6 +34,8 @@ def signed_rank(ours: np.ndarray, theirs: np.ndarray) -> Paired | None:
     Zeros are ranked and then dropped (Pratt): with small test sets they are many, and say that nothing changed. The
     p-value is exact for up to 13 pairs, and up to 50 without ties or zeros; else the normal approximation.
     """
+    from scipy import stats  # slow to import, and only comparisons need it
+
     d = np.round(ours - theirs, 12)
     d = d[~np.isnan(d)]
     if not len(d):

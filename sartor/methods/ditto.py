@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import Local, Method, Problem, Server, State
+from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import Quadratic
 from ..diagnostics import inner_loop_warnings, prox_facts
 from ..errors import need, one_of, positive
@@ -61,6 +61,10 @@ class Ditto(Method):
     @property
     def train_all(self) -> bool:  # type: ignore[override]
         return self.G.train_all
+
+    @property
+    def sends(self) -> Mapping[str, Sent]:  # type: ignore[override]
+        return self.G.sends
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         server, state = self.G.init(problem)

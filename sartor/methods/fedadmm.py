@@ -14,12 +14,13 @@ care, a short one gets further from w^t. There is no personal model.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import Local, Method, Problem, Server, State
+from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import Quadratic
 from ..diagnostics import prox_facts
 from ..errors import one_of, positive
@@ -37,6 +38,7 @@ class FedADMM(Method):
     solver: Solver = SGD()
     aggregate: Aggregator = mean
     keeps_last: ClassVar[bool] = True
+    sends = MappingProxyType({"u": Sent("w", "last")})
 
     def __post_init__(self) -> None:
         positive("FedADMM", rho=self.rho)
@@ -58,6 +60,9 @@ class FedADMM(Method):
         w_i = self.solver.minimise(local, start, self.tie(w, scaled, local))
         scaled = scaled + (w_i - w)
         return {"w": w_i, "scaled": scaled}, {"u": w_i + scaled}
+
+    def exposes(self) -> str:
+        return "" if self.weighting == "uniform" else "its share of all samples; use weighting=uniform"
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         return mean_of_last(server, ids, messages, self.aggregate)

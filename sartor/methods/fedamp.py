@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
 from ..aggregators import gram, regram
 from ..attention import KINDS, attention
-from ..core import Local, Method, Problem, Server, State
+from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import Quadratic
 from ..diagnostics import prox_facts
 from ..errors import SartorError, need, one_of, positive
@@ -43,6 +44,7 @@ class FedAMP(Method):
     beta_decay: float = 1.0
     beta_every: int = 30
     solver: Solver = SGD()
+    sends = MappingProxyType({"w": Sent("u", "last")})
 
     def __post_init__(self) -> None:
         positive("FedAMP", sigma=self.sigma, beta=self.beta, beta_decay=self.beta_decay, beta_every=self.beta_every)
@@ -56,18 +58,21 @@ class FedAMP(Method):
     def beta_k(self, k: int) -> float:
         return self.beta * self.beta_decay ** (k // self.beta_every)
 
-    def weights(self, G: Tensor, ids: Tensor) -> Tensor:
+    def weights(self, products: Tensor, squares: Tensor, ids: Tensor, shrink: bool = False) -> Tensor:
         """ξ [c, m]: how much of every model goes into u_i of the clients `ids`. Rows sum to 1.
 
-        G [m, m] are the models' inner products; the server takes anew only those of clients that answered.
+        `products` [c, m] are the inner products of these clients' models with all, `squares` [m] those of each with
+        itself. An α that is too large is refused, or (`shrink`) made smaller where it is.
         """
-        A = attention(self.attention, self.sigma, G, ids, ratios=self.alpha is None)
+        A = attention(self.attention, self.sigma, products, squares, ids, ratios=self.alpha is None)
         total = A.sum(1, keepdim=True)
         if self.alpha is None:
             xi = A * ((1 - self.self_weight) / total.clamp(min=1e-30))
         else:
             most = float(self.alpha * total.max())
-            if most > 1 + 1e-9:
+            if shrink:
+                A = A / (self.alpha * total).clamp(min=1)
+            elif most > 1 + 1e-9:
                 raise SartorError(
                     f"FedAMP's weights leave the simplex: α ΣA' = {most:.3g} > 1 for client "
                     f"{int(ids[total.argmax()])}; take alpha <= {self.alpha / most:.3g} or a larger sigma."
@@ -84,16 +89,30 @@ class FedAMP(Method):
     def downlink(self, server: Server, ids: Tensor, round: int) -> State:
         if self.among == "cohort":
             W = server["w"][ids]
-            xi = self.weights(gram(W), torch.arange(len(ids)))
+            G, ids = gram(W), torch.arange(len(ids))
         else:
-            W = server["w"].whole()
-            xi = self.weights(server["products"], ids)
+            W, G = server["w"].whole(), server["products"]
+        xi = self.weights(G[ids], G.diagonal(), ids)
         return {"u": xi.to(W) @ W}
 
     def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
         u = down["u"]
         w = self.solver.minimise(local, u, Quadratic(1 / self.beta_k(local.round), u))
         return {"w": w}, {"w": w}
+
+    def fresh(self, problem: Problem, server: Server) -> State:
+        return {"w": server["w"].whole().mean(0)}
+
+    def welcome(self, server: Server, state: State, local: Local) -> State:
+        """Attention over the known models: each newcomer shows its own and gets its mixture, as (4) has it."""
+        W, m = server["w"].whole(), torch.tensor([len(server["w"])])
+        squares = W.double().square().sum(1)
+        mixed = []
+        for w in state["w"]:
+            known, own = torch.cat([W, w[None]]), w.double()
+            products, with_own = known.double() @ own, torch.cat([squares, (own @ own)[None]])
+            mixed.append(self.weights(products[None], with_own, m, shrink=True).to(known) @ known)
+        return {"u": torch.cat(mixed)}
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         W = server["w"].replaced(ids, messages["w"])
@@ -110,7 +129,8 @@ class FedAMP(Method):
     def collaboration(self, server: Server) -> Tensor | None:
         if self.among == "cohort":
             return None
-        return self.weights(server["products"], torch.arange(len(server["w"])))
+        G = server["products"]
+        return self.weights(G, G.diagonal(), torch.arange(len(G)))
 
     def diagnose(self, state: State, down: State, local: Local) -> State:
         facts = prox_facts(local, state["w"], Quadratic(1 / self.beta_k(local.round), down["u"]), self.solver)

@@ -21,6 +21,7 @@ from ..core import Local, Method, Problem, Server, State
 from ..couplings import Free
 from ..errors import one_of
 from ..solvers import SGD, Solver
+from ..views import Part
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ class FedPer(Method):
 
     def shared(self, server: Server) -> None:
         return None
+
+    def join(self, state: State, down: State, local: Local) -> State:
+        """A newcomer trains its own layers only: the base is not its to change."""
+        whole, k = torch.cat([down["w"], state["head"]], dim=1), down["w"].shape[1]
+        return {"head": self.solver.minimise(Part(local, whole, slice(k, None)), state["head"], Free())}
 
     def personal(self, state: State, down: State, local: Local) -> Tensor:
         return torch.cat([down["w"], state["head"]], dim=1)

@@ -58,5 +58,11 @@ class FedRep(Method):
     def shared(self, server: Server) -> None:
         return None
 
+    def join(self, state: State, down: State, local: Local) -> State:
+        """A newcomer trains its head only."""
+        whole, head = torch.cat([down["w"], state["head"]], dim=1), slice(down["w"].shape[1], None)
+        h = (self.head_solver or self.solver).minimise(Part(local, whole, head), state["head"], Free(), stream=1)
+        return {"head": h}
+
     def personal(self, state: State, down: State, local: Local) -> Tensor:
         return torch.cat([down["w"], state["head"]], dim=1)

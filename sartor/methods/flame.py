@@ -20,13 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean, regram
-from ..core import Local, Method, Problem, Server, State
+from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import Quadratic
 from ..diagnostics import flame_theorem1, inner_loop_warnings, prox_facts, prox_slope
 from ..errors import one_of, positive
@@ -45,6 +46,7 @@ class FLAME(Method):
     solver: Solver = SGD()
     aggregate: Aggregator = mean
     keeps_last: ClassVar[bool] = True
+    sends = MappingProxyType({"u": Sent("w", "last")})
 
     def __post_init__(self) -> None:
         positive("FLAME", lam=self.lam, rho=self.rho)
@@ -69,6 +71,9 @@ class FLAME(Method):
         if isinstance(self.solver, Inexact):
             kept["gap"] = prox_slope(local, new, tie).square().sum(1, keepdim=True)
         return kept, {"u": u}
+
+    def exposes(self) -> str:
+        return "" if self.weighting == "uniform" else "its share of all samples; use weighting=uniform"
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         return mean_of_last(server, ids, messages, self.aggregate)

@@ -11,12 +11,13 @@ P is a function of the seed and never sent. As in FLAME, π_i = λα_i(Pθ_i −
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import Local, Method, Problem, Server, State
+from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import Projected, Projection
 from ..diagnostics import prox_facts
 from ..errors import one_of, positive
@@ -37,6 +38,7 @@ class FlameLpProj(Method):
     solver: Solver = SGD()
     aggregate: Aggregator = mean
     keeps_last: ClassVar[bool] = True
+    sends = MappingProxyType({"u": Sent("w", "last")})
 
     def __post_init__(self) -> None:
         positive("FLAME-Lp-Proj", lam=self.lam, rho=self.rho, d_sub=self.d_sub)
@@ -48,6 +50,9 @@ class FlameLpProj(Method):
     def init(self, problem: Problem) -> tuple[Server, State]:
         w = self.P(len(problem.start)).project(problem.start[None])[0]
         return remembering(problem.clients, w, self.aggregate), {"theta": problem.start, "w": w}
+
+    def fresh(self, problem: Problem, server: Server) -> State:
+        return {"theta": problem.start, "w": server["w"]}  # anchored at the server's point of the subspace
 
     def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
         w, theta, w_i, rho = down["w"], state["theta"], state["w"], self.rho

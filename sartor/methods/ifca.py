@@ -12,12 +12,13 @@ another seed. The personal model is the cluster model that fits the client's tra
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean, weigh
-from ..core import Local, Method, Problem, Server, State
+from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import Free
 from ..errors import need, one_of
 from ..seeds import stream
@@ -32,6 +33,7 @@ class IFCA(Method):
     weighting: str = "size"
     solver: Solver = SGD()
     aggregate: Aggregator = mean
+    sends = MappingProxyType({"w": Sent("w", "last")})  # the choice s goes as it is
 
     def __post_init__(self) -> None:
         need(self.k >= 1, f"IFCA needs k >= 1 clusters; got {self.k}.")
@@ -61,6 +63,9 @@ class IFCA(Method):
         j = self.best(down, local)
         theta = self.solver.minimise(local, down["w"][torch.arange(len(j)), j], Free())
         return {}, {"w": theta, "s": torch.nn.functional.one_hot(j, self.k).to(theta.dtype)}
+
+    def exposes(self) -> str:
+        return "the cluster that fits its data best; use ditto or fedavg"
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         theta, weights = server["w"].clone(), weigh(self.weighting, server["share"], ids)

@@ -17,12 +17,13 @@ it settles near the minimum of F, not in it; L2SGD reaches it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import Local, Method, Problem, Server, State
+from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import Free, Quadratic
 from ..diagnostics import prox_facts
 from ..errors import need, positive
@@ -41,6 +42,7 @@ class L2SGD(Method):
     solver: Solver = SGD()
     aggregate: Aggregator = mean
     keeps_last: ClassVar[bool] = True
+    sends = MappingProxyType({"x": Sent("w", "last")})
 
     def __post_init__(self) -> None:
         positive("L2SGD", lam=self.lam)

@@ -21,6 +21,7 @@ from ..core import Local, Method, Problem, Server, State
 from ..couplings import Free
 from ..errors import one_of
 from ..solvers import SGD, Solver
+from ..views import Part
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,11 @@ class LGFedAvg(Method):
 
     def shared(self, server: Server) -> None:
         return None
+
+    def join(self, state: State, down: State, local: Local) -> State:
+        """A newcomer trains its own representation only, under the head that is there."""
+        whole, k = torch.cat([state["body"], down["w"]], dim=1), state["body"].shape[1]
+        return {"body": self.solver.minimise(Part(local, whole, slice(0, k)), state["body"], Free())}
 
     def personal(self, state: State, down: State, local: Local) -> Tensor:
         return torch.cat([state["body"], down["w"]], dim=1)

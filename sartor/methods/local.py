@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from torch import Tensor
 
-from ..core import Local, Method, Problem, Server, State
+from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import Free
 from ..solvers import SGD, Solver
 
@@ -16,6 +17,7 @@ class LocalOnly(Method):
     """Each client trains alone; nothing is sent."""
 
     solver: Solver = SGD()
+    sends = MappingProxyType[str, Sent]({})
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         return {}, {"theta": problem.start}

@@ -17,11 +17,12 @@ keep their α (the paper's dropped nodes). The personal models are w_t(α); ther
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
-from ..core import Local, Method, Problem, Server, State
+from ..core import Local, Method, Problem, Sent, Server, State
 from ..errors import need, not_negative, positive
 from ..rows import Rows
 
@@ -35,6 +36,7 @@ class MOCHA(Method):
     epsilon: float = 1e-3
     epochs: int = 1
     omega_every: int = 1
+    sends = MappingProxyType({"v": Sent("w", "sum")})
 
     def __post_init__(self) -> None:
         positive("MOCHA", lam1=self.lam1, epsilon=self.epsilon)
@@ -80,6 +82,9 @@ class MOCHA(Method):
             dv[:a].addcmul_((new - old)[:, None], x)
         return {"alpha": alpha}, {"v": dv}
 
+    def exposes(self) -> str:
+        return "v = Xᵀα, which must stay equal to what its duals α say, so noise cannot be added; use ditto or flame"
+
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         v, Omega = server["v"].replaced(ids, server["v"][ids] + messages["v"]), server["Omega"]
         if self.omega_every and (round + 1) % self.omega_every == 0:
@@ -88,6 +93,18 @@ class MOCHA(Method):
             root = (values.clamp(min=0) + self.epsilon).sqrt()
             Omega = ((U * (root / root.sum())) @ U.T).to(Omega.dtype)
         return {"v": v, "Omega": Omega}
+
+    def fresh(self, problem: Problem, server: Server) -> State:
+        return {"alpha": problem.start.new_zeros(problem.largest), "v": 0 * problem.start}
+
+    def welcome(self, server: Server, state: State, local: Local) -> State:
+        """A newcomer's relations are not known: it is a task by itself, as all were at the start (Ω = I/m)."""
+        alone = 1 / (self.lam1 * len(server["v"]) + self.lam2)
+        return {"w": alone * state["v"], "sigma": torch.full_like(state["v"][:, :1], alone)}
+
+    def join(self, state: State, down: State, local: Local) -> State:
+        new, message = self.client(state, down, local)
+        return new | {"v": state["v"] + message["v"]}
 
     def shared(self, server: Server) -> None:
         return None

@@ -50,6 +50,9 @@ class QFFL(Method):
         w = down["w"]
         return {}, {"w": self.solver.minimise(local, w, Free()), "loss": local.full_loss(w)}
 
+    def exposes(self) -> str:
+        return "the loss F_k(w), by which it is weighed; use fedavg"
+
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         w, q, L = server["w"], self.q, self.lipschitz()
         F = messages["loss"][:, None].clamp(min=1e-10)  # F^{q−1} at a loss of 0

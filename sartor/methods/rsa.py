@@ -13,10 +13,11 @@ paper's server takes only sums, no mean, so there is no aggregator to choose. Pe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from torch import Tensor
 
-from ..core import Local, Method, Problem, Server, State
+from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import LpNorm
 from ..diagnostics import prox_facts
 from ..errors import need, not_negative, positive
@@ -33,6 +34,7 @@ class RSA(Method):
     server_lr: float = 1.0
     decay: float = 0.0
     solver: Solver = SGD()
+    sends = MappingProxyType({"x": Sent("w", "last")})
 
     def __post_init__(self) -> None:
         positive("RSA", lam=self.lam, server_lr=self.server_lr)

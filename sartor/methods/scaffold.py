@@ -12,11 +12,12 @@ holds y_i in place of y_i − x, so that an aggregator sees models. There is no 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import Local, Method, Problem, Server, State
+from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import Linear
 from ..errors import need, one_of, positive
 from ..solvers import SGD, Solver
@@ -30,6 +31,7 @@ class SCAFFOLD(Method):
     server_lr: float = 1.0
     solver: Solver = SGD()
     aggregate: Aggregator = mean
+    sends = MappingProxyType({"w": Sent("w"), "c": Sent("c", "sum")})
 
     def __post_init__(self) -> None:
         positive("SCAFFOLD", server_lr=self.server_lr)
@@ -56,6 +58,9 @@ class SCAFFOLD(Method):
             K = s.epochs * (local.samples + s.batch - 1).div(s.batch, rounding_mode="floor")[:, None]
             new = c_i - c + (x - y) / (s.lr * (K if s.steps is None else s.steps))
         return {"c": new}, {"w": y, "c": new - c_i}
+
+    def exposes(self) -> str:
+        return "the change of its control variate, a second vector of another scale; use fedavg or fedprox"
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         x, y, dc = server["w"], messages["w"], messages["c"]

@@ -44,6 +44,9 @@ class TERM(Method):
         w = down["w"]
         return {}, {"w": self.solver.minimise(local, w, Free()), "loss": local.full_loss(w)}
 
+    def exposes(self) -> str:
+        return "the loss F_k(w), by which it is weighed; use fedavg"
+
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         p, F = weigh(self.weighting, server["share"], ids), messages["loss"]
         return server | {"w": self.aggregate(messages["w"], torch.softmax(p.log() + self.t * F, 0), server["w"], F)}

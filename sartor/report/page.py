@@ -18,7 +18,7 @@ from ..result import Result
 from ..storage import write_text
 from . import robustness
 from .foot import judged
-from .terminal import against, cell, explain, megabytes, number, one_line, row_name
+from .terminal import against, cell, explain, megabytes, number, one_line, row_name, takes, worth
 
 COLOURS = {"global": "#0072b2", "personal": "#d55e00", "chosen": "#009e73"}  # Okabe and Ito: told apart by everybody
 WIDTH = 520  # of a drawing: still readable when a phone shrinks it
@@ -60,16 +60,12 @@ def of_run(result: Result, recipe: Recipe) -> str:
         body += "<p class=soft>A ring marks the chosen model, the better on the client's validation data.</p>"
     parts = ("train", "validation", "test")
     rows = [
-        [r["name"], *(r[p] for p in parts), *(number(r.get(f"{m}_test_accuracy")) for m in models), _takes(r)]
+        [r["name"], *(r[p] for p in parts), *(number(r.get(f"{m}_test_accuracy")) for m in models), takes(r)]
         for r in result.clients
     ]
     body += _table(["client", *parts, *models, "takes"], rows) + _fairness([(m, result.summary[m]) for m in models])
     body += "<h2>Diagnostics</h2>" + _diagnostics(result.history)
     return _page(f"{recipe.method} on {recipe.data}", body + _settings(recipe.toml()))
-
-
-def _takes(row: dict[str, Any]) -> str:
-    return "(hostile)" if row["hostile"] else str(row["chosen"])
 
 
 def of_comparison(table: Comparison, found: dict[str, Any]) -> str:
@@ -86,8 +82,19 @@ def of_comparison(table: Comparison, found: dict[str, Any]) -> str:
     points = [(r["method"], {m: r[m]["accuracy_mean"] for m in COLOURS if r[m]}) for r in rows if r["chosen"]]
     if points and len(table.scenarios) == 1:
         body += "<h2>Mean of the global, personal and chosen models</h2>" + _dots(points)
-    body += _fairness([(row_name(r), r["chosen"]) for r in rows]) + _significance(found)
+    body += _each_client(table) + _fairness([(row_name(r), r["chosen"]) for r in rows]) + _significance(found)
     return _page(f"Comparison on {recipe.data}", body + _settings(_common(table, seeds)))
+
+
+def _each_client(table: Comparison) -> str:
+    """Each client's chosen model under each method."""
+    rows = table.by_client()
+    if not rows:
+        return ""
+    methods = list(dict.fromkeys(k for r in rows for k in r if k != "client"))
+    cells = [[r["client"], *(number(r.get(m)) for m in methods)] for r in rows[:MOST]]
+    rest = f"<p class=soft>The first {MOST} of {len(rows)}; all are in clients.json.</p>" if len(rows) > MOST else ""
+    return "<h2>Each client's chosen model</h2>" + _table(["client", *methods], cells) + rest
 
 
 def _methods(rows: Sequence[dict[str, Any]]) -> str:
@@ -99,14 +106,16 @@ def _methods(rows: Sequence[dict[str, Any]]) -> str:
             where = r["scenario"].attacked
             best[where] = max(r["chosen"]["accuracy_mean"], best.get(where, -math.inf))
     models = [*COLOURS, *(["oracle"] if any(r["oracle"] for r in rows) else [])]
-    cells = []
-    for r in rows:
+    cells, more = [], worth(rows)
+    for i, r in enumerate(rows):
         star = "*" if r["chosen"] and r["chosen"]["accuracy_mean"] == best[r["scenario"].attacked] else ""
         seconds = "-" if r["seconds"] is None else f"{r['seconds']:.1f}"
-        cost = [against(r), megabytes(r["bytes_up"]), megabytes(r["bytes_down"]), seconds]
+        spent = [megabytes(r["bytes_up"]), megabytes(r["bytes_down"]), *(column[i] for column in more.values())]
+        cost = [against(r), *spent, seconds]
         cells.append([row_name(r) + star, *(cell(r[m]) if r["seeds"] else "failed" for m in models), *cost])
     heads = [m if m != "oracle" else "oracle (on test data)" for m in models]
-    return _table(["method", *heads, "vs local", "MB up", "MB down", "seconds"], cells)
+    paid = [name.replace("\n", " ") for name in more]
+    return _table(["method", *heads, "vs local", "MB up", "MB down", *paid, "seconds"], cells)
 
 
 def _fairness(rows: Sequence[tuple[str, dict[str, Any] | None]]) -> str:

@@ -13,8 +13,9 @@ from rich.text import Text
 
 from ..compare import Cell
 from ..grid import Scenario
+from ..traffic import written
+from .statements import MODELS, private, unseen
 
-MODELS = ("global", "personal", "chosen")
 ORACLE = "oracle (chosen on TEST data, only to compare with papers)"
 
 
@@ -89,6 +90,25 @@ def megabytes(count: float | None) -> str:
     return f"{mb:.0f}" if mb >= 100 else f"{mb:.1f}" if mb >= 1 else f"{mb:.2g}"
 
 
+def thrifty(rows: Sequence[dict[str, Any]]) -> bool:
+    """Whether bytes were saved or counted in this comparison, so that their columns are of interest."""
+    names = ("budget", "target_accuracy")
+    return any(r["compress"] != "none" or r["compress_down"] != "none" or any(r[k] for k in names) for r in rows)
+
+
+def worth(rows: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
+    """What was to be had for the bytes: a column for each heading, where it is of interest."""
+    if not thrifty(rows):
+        return {}
+    found = {"acc.\nper MB": ["-" if (v := r["accuracy_per_megabyte"]) is None else f"{v:.3g}" for r in rows]}
+    if any(r["target_accuracy"] is not None for r in rows):
+        target = next(r["target_accuracy"] for r in rows if r["target_accuracy"] is not None)
+        to = f"to {target:g}"
+        found[f"rounds\n{to}"] = ["-" if (v := r["rounds_to_target"]) is None else f"{v:.4g}" for r in rows]
+        found[f"MB\n{to}"] = [megabytes(r["bytes_to_target"]) for r in rows]
+    return found
+
+
 def against(row: dict[str, Any]) -> str:
     """How many clients gain and lose against local training."""
     return "-" if row["gain"] is None else f"+{row['gain']} −{row['lose']}"
@@ -146,11 +166,13 @@ def _comparison(rows: Sequence[dict[str, Any]], wide: bool) -> Table:
     table.add_column("method", no_wrap=True)
     for name in [f"{m}\nmean   ±std worst" for m in MODELS] if wide else ["model", "mean", "std", "worst"]:
         table.add_column(name, no_wrap=True, justify="left" if wide or name == "model" else "right")
-    for name in ("vs\nlocal", "MB\nup", "MB\ndown", "s"):
+    more = worth(rows)
+    for name in ("vs\nlocal", "MB\nup", "MB\ndown", *more, "s"):
         table.add_column(name, justify="right", no_wrap=True)
-    for r in rows:
+    for i, r in enumerate(rows):
         seconds = "-" if r["seconds"] is None else f"{r['seconds']:.1f}"
-        cost = [against(r), megabytes(r["bytes_up"]), megabytes(r["bytes_down"]), seconds]
+        spent = [megabytes(r["bytes_up"]), megabytes(r["bytes_down"]), *(column[i] for column in more.values())]
+        cost = [against(r), *spent, seconds]
         star = "*" if r["chosen"] and r["chosen"]["accuracy_mean"] == best else ""
         look = "red" if not r["seeds"] else "bold" if star else ""
         for line in (_one_row if wide else _row_per_model)(r, cost, star):
@@ -203,9 +225,21 @@ def explain(rows: Sequence[dict[str, Any]], seeds: int) -> str:
             f"vs local: of {of} clients over all seeds, how many are better (+) and worse (−) off with their "
             "chosen model than alone."
         )
+    if any(r["unseen"] for r in rows):
+        lines += [f"unseen, {row_name(r)}: {unseen(r['unseen'])}." for r in rows if r["unseen"]]
+    promised: dict[str, list[str]] = {}
+    for r in rows:
+        if r["privacy"]:
+            promised.setdefault(private(r["privacy"]), []).append(row_name(r))
+    lines += [f"{words}: {', '.join(who)}." for words, who in promised.items()]
     if len({r["attackers"] for r in rows}) > 1:
         lines.append(
             "Scores are of benign clients: with more attackers they are fewer, so columns are of other clients."
+        )
+    if thrifty(rows):
+        lines.append(
+            "MB: bytes of all clients asked, as on the wire; acc. per MB: chosen accuracy by megabytes up and down. "
+            "Targets are met on validation data, in evaluated rounds."
         )
     if any(r["oracle"] for r in rows):
         best = ", ".join(f"{row_name(r)} {r['oracle']['accuracy_mean']:.3f}" for r in rows if r["oracle"])
@@ -242,11 +276,29 @@ def per_client(clients: Sequence[dict[str, Any]], most: int = 20) -> Table:
             name,
             *(str(row[p]) for p in ("train", "validation", "test")),
             *(number(row.get(f"{m}_test_accuracy")) for m in MODELS),
-            "(hostile)" if row["hostile"] else row["chosen"],
+            takes(row),
         )
     if len(clients) > most:
         table.add_row(f"... {len(clients) - most} more")
     return table
+
+
+def by_client(rows: Sequence[dict[str, Any]]) -> Table:
+    """A row per client, a column per method: the test accuracy of its chosen model."""
+    methods = list(dict.fromkeys(k for r in rows for k in r if k != "client"))
+    table = _table("test accuracy of each client's chosen model (R² for regression), mean over seeds")
+    table.add_column("client")
+    for method in methods:
+        table.add_column(method, justify="right")
+    for r in rows:
+        name = r["client"] if r["client"].isprintable() else ascii(r["client"])
+        table.add_row(name, *(number(r.get(m)) for m in methods))
+    return table
+
+
+def takes(row: dict[str, Any]) -> str:
+    """Which model a client takes; or that it attacks, or took no part."""
+    return "(hostile)" if row["hostile"] else f"{row['chosen']}{' (unseen)' if row['unseen'] else ''}"
 
 
 def one_line(summary: dict[str, Any]) -> str:
@@ -263,8 +315,24 @@ def one_line(summary: dict[str, Any]) -> str:
         rounds += f" (reported: round {summary['reported_round']}, the best on validation data)"
     return (
         f"{summary['method']} after {rounds}: {models or 'no test data'}; {megabytes(summary['bytes_up'])} MB up, "
-        f"{megabytes(summary['bytes_down'])} MB down, {summary['seconds']:.1f} s{speed(summary)}{trouble(summary)}"
+        f"{megabytes(summary['bytes_down'])} MB down, {summary['seconds']:.1f} s{speed(summary)}{thrift(summary)}"
+        f"{trouble(summary)}"
+        f"{'; ' + unseen(held) if (held := summary.get('unseen')) else ''}"
+        f"{'; ' + private(found) if (found := summary.get('privacy')) else ''}"
     )
+
+
+def thrift(summary: dict[str, Any]) -> str:
+    """How messages were compressed, and why the run stopped where it was not at its last round."""
+    ways = (("compress", "messages"), ("compress_down", "downlinks"))
+    said = [f"{what} by {summary[k]}" for k, what in ways if summary[k] != "none"]
+    if summary["target_accuracy"] is not None:
+        took = summary["bytes_to_target"]
+        reached = "not reached" if took is None else f"after {summary['rounds_to_target']} rounds, {written(took)}"
+        said.append(f"validation accuracy {summary['target_accuracy']:g} {reached}")
+    if summary["stopped"] == "budget":
+        said.append(f"budget of {written(summary['budget'])} spent")
+    return "".join(f"; {what}" for what in said)
 
 
 def speed(summary: dict[str, Any]) -> str:

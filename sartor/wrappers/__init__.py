@@ -1,9 +1,22 @@
-"""Wrappers: a method made of a method. Attacks, and clients that report their losses."""
+"""Wrappers: a method made of a method. Attacks, compression, privacy, and clients that report their losses."""
 
 from . import attacks
 from .attack import Attack
 from .base import Wrapper
+from .compression import Compressed
 from .hostile import Hostile, check_attackers, hostile_clients
 from .losses import Reporting
+from .privacy import Privacy, Private
 
-__all__ = ["Attack", "Hostile", "Reporting", "Wrapper", "attacks", "check_attackers", "hostile_clients"]
+__all__ = [
+    "Attack",
+    "Compressed",
+    "Hostile",
+    "Privacy",
+    "Private",
+    "Reporting",
+    "Wrapper",
+    "attacks",
+    "check_attackers",
+    "hostile_clients",
+]

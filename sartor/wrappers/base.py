@@ -16,6 +16,7 @@ class Wrapper(Method):
         self.method = method
         self.train_all = method.train_all
         self.hostile = method.hostile
+        self.sends = method.sends
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         return self.method.init(problem)
@@ -37,6 +38,18 @@ class Wrapper(Method):
 
     def collaboration(self, server: Server) -> Tensor | None:
         return self.method.collaboration(server)
+
+    def fresh(self, problem: Problem, server: Server) -> State:
+        return self.method.fresh(problem, server)
+
+    def welcome(self, server: Server, state: State, local: Local) -> State:
+        return self.method.welcome(server, state, local)
+
+    def join(self, state: State, down: State, local: Local) -> State:
+        return self.method.join(state, down, local)
+
+    def exposes(self) -> str:
+        return self.method.exposes()
 
     def diagnose(self, state: State, down: State, local: Local) -> State:
         return self.method.diagnose(state, down, local)

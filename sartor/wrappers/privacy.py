@@ -1,0 +1,159 @@
+"""Client-level differential privacy: what a client adds to the federation is clipped, and noise hides the rest.
+
+    Δ_i = m_i − d_i,   Δ'_i = Δ_i · min(1, C/‖Δ_i‖)         (m_i: a client's message, d_i: what it answers, C: `clip`)
+    client:   send d_i + Δ'_i + zC·N(0, I)                                  each message is private by itself
+    server:   (1/n) Σ_i Δ'_i + (zC/n)·N(0, I)                               the mean is; whoever computes it is trusted
+
+z is `noise`, n the cohort (the expected one where it is drawn by chance: dividing by the number that came would leak
+it). Whatever a method does with a private message or a private mean costs nothing more. So with noise at the client any
+method will do that sends one vector; with noise at the server it must take a plain mean of them. All clients weigh
+alike: sizes are data, too. Where a server keeps every client's last message (FLAME, FedADMM, L2SGD) a private one
+cannot, as taking an old message back would take its noise back: a client that sat out counts with the server's own w,
+
+    w = w + (1/m) ( Σ_i Δ'_i + zC·N(0, I) )   over those that answered; with everyone this is the method's own mean
+
+Noise is a function of the seed, so that a simulation can be repeated; a federation that is for real keeps the seed
+secret. docs/privacy.md says what the guarantee covers, method by method; accounting.py computes it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..aggregators import mean
+from ..core import Local, Method, Problem, Server, State
+from ..errors import need, not_negative, one_of, positive
+from ..rows import Rows
+from ..seeds import stream
+from .base import Wrapper, sent
+
+PLACES, ACCOUNTANTS = ("server", "client"), ("rdp", "prv")
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """How private a run is: the noise, or the ε for which it is to be found."""
+
+    noise: float | None = None  # z: the noise's standard deviation is zC
+    clip: float = 1.0  # C
+    delta: float = 1e-5
+    where: str = "server"
+    epsilon: float | None = None  # in place of the noise
+    accountant: str = "rdp"  # or "prv", tighter, but numerical
+
+    def __post_init__(self) -> None:
+        one = (self.noise is None) != (self.epsilon is None)
+        need(one, f"privacy needs either noise or epsilon; got noise={self.noise}, epsilon={self.epsilon}.")
+        if self.epsilon is not None:
+            positive("privacy", epsilon=self.epsilon)
+        not_negative("privacy", noise=self.noise or 0.0)
+        need(self.clip > 0, f"privacy needs clip > 0; got {self.clip}.")
+        need(
+            math.isfinite(self.clip) or self.noise == 0,
+            "noise is a multiple of the clip: with noise the clip must be finite; got inf.",
+        )
+        need(0 < self.delta < 1, f"privacy needs delta in (0, 1), far below one over the clients; got {self.delta}.")
+        one_of("privacy", "where", self.where, PLACES)
+        one_of("privacy", "accountant", self.accountant, ACCOUNTANTS)
+
+
+def averaging(method: Method) -> Method:
+    """What takes the mean: of a wrapped method what is inside, of Ditto what trains its global model."""
+    inner = getattr(method, "method", method)
+    found: Method = getattr(inner, "G", inner)
+    return found
+
+
+def clipped(messages: Tensor, base: Tensor, clip: float) -> Tensor:
+    """[n, k] messages whose distance from the base is at most `clip`; those that are near enough stay as they are."""
+    delta = messages - base
+    length = torch.linalg.vector_norm(delta, dim=1, keepdim=True, dtype=torch.float64)
+    factor = (clip / length.clamp(min=torch.finfo(torch.float64).tiny)).to(delta.dtype)
+    return torch.where(length <= clip, messages, base + factor * delta)
+
+
+class Private(Wrapper):
+    """`method` with messages that are clipped and noisy."""
+
+    def __init__(self, method: Method, privacy: Privacy, cohort: int, seed: int) -> None:
+        super().__init__(method)
+        assert privacy.noise is not None, "the noise is found before the run is made"
+        self.privacy, self.cohort, self.seed = privacy, cohort, seed
+        self.clip, self.noise = privacy.clip, privacy.noise
+        self.std = self.noise * self.clip if self.noise else 0.0  # 0·inf is no number
+        _check(method, privacy.where)
+
+    def init(self, problem: Problem) -> tuple[Server, State]:
+        """Nobody is told who has how many samples."""
+        m = problem.clients
+        return self.method.init(replace(problem, share=torch.full_like(problem.share, 1 / m)))
+
+    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+        new, messages = self.method.client(state, down, local)
+        if self.privacy.where == "server":
+            return new, messages
+        key, u = self._vector(messages)
+        u = clipped(u, sent(key, u, down), self.clip)
+        if self.std:
+            u = u + torch.stack([self._draw(u, local.round, int(i)) for i in local.ids])
+        return new, {key: u}
+
+    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+        if self.privacy.where == "client":
+            return self.method.server(server, ids, messages, round)
+        key, u = self._vector(messages)
+        base = sent(key, u, self.method.downlink(server, ids, round))
+        u, k = clipped(u, base, self.clip), len(ids)
+        keeps = averaging(self.method).keeps_last
+        if not keeps and k != self.cohort:
+            u = base + (u - base) * (k / self.cohort)  # a mean of k becomes a sum over n
+        if self.std:
+            u = u + self._draw(u, round) / (k if keeps else self.cohort)
+        if not keeps:
+            return self.method.server(server, ids, {key: u}, round)
+        m, w = len(server["u"]), server["w"]
+        forgetful = server | {"u": Rows(m, w), "sum": m * w.double()}
+        return self.method.server(forgetful, ids, {key: u}, round) | {"u": server["u"]}
+
+    def _draw(self, like: Tensor, round: int, client: int | None = None) -> Tensor:
+        """[k] zC·N(0, I), of a client or of the server."""
+        purpose = "privacy" if client is None else "privacy of a client"
+        drawn = stream(self.seed, purpose, round, client or 0).standard_normal(like.shape[1])
+        return self.std * torch.from_numpy(drawn).to(like)
+
+    def _vector(self, messages: State) -> tuple[str, Tensor]:
+        """The only thing that a client may send."""
+        found = list(messages.items())
+        name = type(averaging(self.method)).__name__
+        need(
+            len(found) == 1 and found[0][1].dim() == 2,
+            f"a private message is one vector; {name} sends {', '.join(messages) or 'nothing'}.",
+        )
+        return found[0]
+
+
+def _check(method: Method, where: str) -> None:
+    """Refuse what clipping and noise cannot make private, with the reason."""
+    found = averaging(method)
+    name, reason = type(found).__name__, found.exposes()
+    need(not reason, f"{name} cannot be made private, as it exposes {reason}.")
+    rule = getattr(found, "aggregate", None)
+    need(
+        where == "client" or rule is not None,
+        f"{name}'s server takes no mean of the messages, so noise on the mean cannot make it private; "
+        "add it at the clients (--dp-where client), or use a method that averages.",
+    )
+    need(
+        where == "client" or rule == mean,
+        f"noise at the server is made for the mean, whose sensitivity is known; got {type(rule).__name__}. "
+        "Use the mean, or add noise at the clients (--dp-where client).",
+    )
+    need(
+        not getattr(rule, "needs_losses", False),
+        f"{type(rule).__name__} needs every client's loss, which would leave the client without noise; "
+        "use another aggregator.",
+    )
