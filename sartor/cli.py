@@ -891,7 +891,11 @@ def main() -> None:
             raise
         code = _refuse(f"{e.format_message()} See sartor {arguments[0]} --help.", debug)
     if code == 130:  # Typer itself may have turned the interrupt into this code
-        print("sartor: stopped. A run with --out goes on from its last checkpoint with --resume.", file=sys.stderr)
+        print(
+            "sartor: stopped. A run with --out goes on from its last checkpoint with --resume; compare, reproduce and "
+            "tune go on when they are called again.",
+            file=sys.stderr,
+        )
     sys.exit(code if isinstance(code, int) else 0)
 
 

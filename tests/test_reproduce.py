@@ -364,6 +364,12 @@ def test_a_published_cell_s_keys_become_fields_of_the_run() -> None:
     )
 
 
+def test_compressed_cells_are_run_with_that_compressor_and_counted_in_bytes_that_were_sent() -> None:
+    sketch = column("lp-proj-communication", False, compression="sketch", dataset="synthetic(0,0)")
+    assert sketch.recipe({}, 0).resolved().compress.startswith("sketch(")
+    assert sketch.recipe({}, 0).budget is None  # the budget is read off the history: one run serves all of them
+
+
 def column(name: str, authors: bool, quick: bool = False, **wanted: object) -> Column:
     experiment = checked(name)
     cell = next(c for c in all_cells(experiment) if matches({**c.keys, "model": c.model}, wanted))
@@ -783,7 +789,8 @@ def test_the_work_of_a_network_is_counted() -> None:
     thin, wide = 25 * 32 * 28 * 28, 25 * 32 * 64 * 14 * 14
     assert multiplications("cnn", "mnist") == 4 * thin + wide + 3136 * 512 + 512 * 10
     short, long = (seconds(Recipe(data="mnist", clients=10, rounds=r)) for r in (10, 100))
-    assert 5 < long / short < 10 and seconds(Recipe(data="own.csv")) == 0
+    few = seconds(Recipe(data="mnist", clients=10, rounds=100, partition="dominant(groups=2, sizes=200/100)"))
+    assert 5 < long / short < 10 and few < long / 10 and seconds(Recipe(data="own.csv")) == 0
 
 
 def test_every_published_file_with_numbers_has_an_experiment() -> None:

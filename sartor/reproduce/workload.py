@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import models
-from ..data import spelling
+from ..data import Dominant, parse, spelling
 from ..errors import SartorError
 from ..recipe import Recipe
 
@@ -58,7 +58,10 @@ def seconds(recipe: Recipe) -> float:
     name = spelling.read("data set", recipe.data)[0]
     if name not in FACTS:
         return 0.0
-    n, _, _ = FACTS[name]
+    n = FACTS[name][0]
+    dealt = None if recipe.partition == "auto" else parse(recipe.partition)
+    if isinstance(dealt, Dominant):
+        n = min(n, (recipe.clients or 10) * sum(dealt.sizes) // len(dealt.sizes))
     model = "mlp" if recipe.model == "auto" else recipe.model
     m = recipe.clients or (100 if name == "synthetic" else 200)
     try:
