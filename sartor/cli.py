@@ -493,7 +493,10 @@ def reproduce(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Repeat an experiment of a paper: its numbers, ours as it is written, ours as its authors' code does it."""
+    """Repeat an experiment of a paper, number by number.
+
+    The paper's numbers, ours with the method as it is written, ours as the authors' code does it, and verdicts.
+    """
     if list_:
         _list_experiments(listing.listing(), as_json)
         return
@@ -627,7 +630,10 @@ def tune(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Tune methods fairly: the same number of trials for each, on validation data, with the same seeds."""
+    """Tune methods fairly, on validation data.
+
+    Every method has the same number of trials over a stated search space, with the same seeds.
+    """
     names, numbers = [m.strip() for m in methods.split(",")], _numbers(seeds, int, "seeds")
     for one in names:
         entry(one)
