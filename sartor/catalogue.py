@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import aggregators, compressors, data, methods, models, solvers, tasks
+from . import aggregators, compressors, data, methods, models, reproduce, solvers, tasks
 from .errors import unknown
 from .wrappers import attacks
 
@@ -27,6 +27,7 @@ KINDS: dict[str, Callable[[], list[Row]]] = {
     "datasets": lambda: [{"name": n, "paper": "-", "line": line} for n, line in data.DATASETS.items()],
     "models": lambda: [{"name": n, "paper": "-", "line": line} for n, (line, _) in models.NAMES.items()],
     "losses": lambda: [{"name": n, "paper": "-", "line": first_line(f)} for n, f in tasks.LOSSES.items()],
+    "recipes": lambda: [{"name": n, "paper": p, "line": t} for n, p, t in reproduce.titles()],
     "solvers": lambda: [{"name": n, "paper": "-", "line": first_line(s)} for n, s in solvers.NAMES.items()],
 }
 

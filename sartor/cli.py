@@ -1,4 +1,5 @@
-"""The command line: `sartor run`, `compare`, `predict`, `theory`, `list`, `doctor`, `federation`, `server`, `client`.
+"""The command line: `sartor run`, `compare`, `reproduce`, `tune`, `predict`, `theory`, `list`, `doctor`, `federation`,
+`server`, `client`.
 
 The only file that knows Typer.
 """
@@ -30,10 +31,13 @@ from .methods import entry
 from .recipe import FREE, Recipe
 from .report import page, robustness, terminal
 from .report.foot import judged
+from .reproduce import Reproduction, Size, checked, document, figures, listing, outputs
 from .result import Result
 from .settings import has_lam
 from .storage import read_json, write_json, write_text
 from .theory import shown
+from .tune import Tuning, set_line
+from .tune import tune as tune_all
 from .verdict import verdict
 
 app = typer.Typer(
@@ -142,11 +146,11 @@ def _numbers(text: str, kind: type, what: str) -> list[Any]:
         raise SartorError(f"{what} are numbers with commas between them; got {text!r}.") from e
 
 
-def _assignments(pairs: list[str] | None) -> dict[str, str]:
+def _assignments(pairs: list[str] | None, form: str = "--set takes field=value, as in --set lam=1.0") -> dict[str, str]:
     found: dict[str, str] = {}
     for pair in pairs or []:
         key, equals, value = pair.partition("=")
-        need(bool(equals and key), f"--set takes field=value, as in --set lam=1.0; got {pair!r}.")
+        need(bool(equals and key), f"{form}; got {pair!r}.")
         found[key.strip()] = value.strip()
     return found
 
@@ -466,6 +470,206 @@ def _play_all(steps: Iterator[Step], rounds: int, talk: bool) -> Comparison:
 
 
 @app.command()
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="an experiment (--list), or a .toml file of your own")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="say what there is, and how long it takes")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="the size that takes about a minute")] = False,
+    seeds: Annotated[int | None, typer.Option(help="how many seeds [the experiment's]")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUES", help="cells of a kind, as in dataset=mnist or method=flame,ditto; repeatable"
+        ),
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="rounds, in place of the experiment's; the table says so")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out", help="where all is kept; what is finished there is not run again [runs/reproduce/NAME]"),
+    ] = None,
+    record: Annotated[bool, typer.Option("--record", help="store the table among the package's results")] = False,
+    write: Annotated[
+        bool, typer.Option("--document", help="make docs/reproductions.md from the stored results")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Repeat an experiment of a paper, number by number.
+
+    The paper's numbers, ours with the method as it is written, ours as the authors' code does it, and verdicts.
+    """
+    if list_:
+        _list_experiments(listing.listing(), as_json)
+        return
+    need(name is not None or write, "say which experiment (sartor reproduce --list names them), or --document.")
+    if name is not None:
+        experiment = checked(name)
+        need(rounds is None or rounds >= 1, f"--rounds is at least 1; got {rounds}.")
+        wanted = {
+            k: listed(v, "--only")
+            for k, v in _assignments(only, "--only takes key=values, as in dataset=mnist").items()
+        }
+        size = Size.of(experiment, quick, seeds, wanted, rounds)
+        place = folder or Path("runs", "reproduce", experiment.name + ("-quick" if quick else ""))
+        _reproduce(Reproduction(experiment, size, place), not (quiet or as_json), as_json, record)
+    if write:
+        out.print(f"written: {document.write_document()}")
+
+
+def _list_experiments(rows: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(rows, indent=1, ensure_ascii=False))
+        return
+    words = [
+        [
+            r["name"],
+            r["line"],
+            r["where"],
+            f"{r['runs']}",
+            _minutes(r["minutes"]),
+            f"{r['quick_runs']}",
+            _minutes(r["quick_minutes"]),
+        ]
+        for r in rows
+    ]
+    head = ["name", "what", "where", "runs", "time", "quick: runs", "time"]
+    out.print(terminal.lines("sartor reproduce NAME; times are rough, on two idle cores", head, words))
+
+
+def _minutes(count: float) -> str:
+    return f"{count * 60:.0f} s" if count < 2 else f"{count:.0f} min" if count < 120 else f"{count / 60:.0f} h"
+
+
+def _reproduce(made: Reproduction, talk: bool, as_json: bool, record: bool) -> None:
+    """Play what is missing, write the table and show it."""
+    need(bool(made.cells), f"{made.experiment.name} has no such cells: --only leaves nothing of what this size is of.")
+    with terminal.progress(err) as bar:
+        task = bar.add_task("", total=None, note="", left="", visible=talk)
+        for done, total, job, result, kept, left in made.play():
+            now = terminal.left(left)
+            bar.update(task, description=job.name, total=total, completed=done, left=now)
+            if result is not None:
+                bar.update(task, note=terminal.note(result.history))
+            elif talk and not err.is_terminal and kept is not None:
+                said = f"failed, {kept['error']}" if "error" in kept else f"{kept['seconds']:.1f} s"
+                out.print("; ".join(filter(None, [f"{done}/{total} {job.name}: {said}", now])), soft_wrap=True)
+    table = made.table()
+    outputs.leave(made.folder, table)
+    drawn = figures.draw(made.folder / "figure.png", made, table)
+    before = document.stored(made.experiment.name, made.size.quick)
+    if as_json:
+        print(json.dumps(table, indent=1, ensure_ascii=False))
+    if talk:
+        _show_table(made, table, drawn, before)
+    if record:
+        out.print(f"stored: {document.record(table)}")
+
+
+def _show_table(made: Reproduction, table: dict[str, Any], drawn: bool | None, before: dict[str, Any] | None) -> None:
+    out.print(terminal.lines(table["title"], *outputs.rows(table)))
+    out.print(f"as written: {outputs.counted(table)}")
+    if outputs.has_authors(table):
+        out.print(f"with the authors' switches: {outputs.counted(table, 'counts_authors')}")
+        out.print(f"these are: {table['why_authors']}", soft_wrap=True)
+    for line in outputs.failures(table):
+        out.print(line, soft_wrap=True)
+    if made.size.quick or made.size.rounds:
+        out.print("A small size: it shows that all runs, not what comes out of the experiment.")
+    if before is not None:
+        out.print(document.changed(table, before), soft_wrap=True)
+    if drawn is False:
+        out.print("figure.png was not drawn: it needs matplotlib (pip install 'sartor[plots]')")
+    files = "table.json, table.md, table.csv" + (" and figure.png" if drawn else "")
+    out.print(f"{files} are in {made.folder}; running again repeats only what failed or is missing", soft_wrap=True)
+
+
+@app.command()
+def tune(
+    ctx: typer.Context,
+    methods: Annotated[
+        str, typer.Option(help="names with commas between them (sartor list methods)")
+    ] = "flame,pfedme,ditto",
+    budget: Annotated[int, typer.Option(help="trials of each method, its defaults included")] = 20,
+    sampler: Annotated[str, typer.Option(help="grid, random or tpe (Optuna)")] = "random",
+    seeds: Annotated[str, typer.Option(help="seeds with commas between them")] = "0,1,2",
+    data: Data = "digits",
+    target: Target = None,
+    client_key: Key = None,
+    partition: Partition = "hybrid",
+    clients: Clients = None,
+    minimum: Minimum = 10,
+    parts: Parts = "0.72,0.08,0.2",
+    model: Model = "auto",
+    loss: Loss = None,
+    rounds: Rounds = 50,
+    cohort: Cohort = None,
+    sampling: Sampling = "uniform",
+    aggregator: Aggregator = "mean",
+    attack: Attack = "none",
+    attackers: Attackers = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="METHOD.FIELD=VALUE", help="a field that is held fixed, e.g. flame.lam=1.0; repeatable"
+        ),
+    ] = None,
+    solver: SolverKind = None,
+    epochs: Epochs = None,
+    steps: Steps = None,
+    batch: BatchSize = None,
+    momentum: Momentum = None,
+    weight_decay: Decay = None,
+    chunk: Chunk = None,
+    workers: Workers = None,
+    dtype: Dtype = "float32",
+    evaluate_every: Every = 10,
+    report: Report = "last",
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out", help="where tune.json is kept; trials that are finished there are not repeated"),
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Tune methods fairly, on validation data.
+
+    Every method has the same number of trials over a stated search space, with the same seeds.
+    """
+    names, numbers = [m.strip() for m in methods.split(",")], _numbers(seeds, int, "seeds")
+    for one in names:
+        entry(one)
+    fixed = _own_settings(_assignments(set_), names)
+    given = {k: v for k, v in ctx.params.items() if k != "budget"}  # of trials; a recipe's is of bytes
+    base = Recipe.of(_values(given) | {"diagnostics": False}, "the command line")
+    talk = not (quiet or as_json)
+    with terminal.progress(err) as bar:
+        task = bar.add_task("", total=len(names) * budget, note="", left="", visible=talk)
+        for tuning, method, number in tune_all(base, names, numbers, base.dataset(), budget, sampler, folder, fixed):
+            last = tuning.trials[method][-1]
+            said = "failed" if last.score is None else f"{last.score:.4f}"
+            bar.update(task, description=method, advance=1, note=f"validation {said}")
+            if talk and not err.is_terminal:
+                out.print(f"{method} {number + 1}/{budget}: {said}  {set_line(method, last.settings)}", soft_wrap=True)
+    if as_json:
+        print(json.dumps(tuning.table(), indent=1))
+    if talk:
+        _show_tuning(tuning, folder)
+
+
+def _show_tuning(tuning: Tuning, folder: Path | None) -> None:
+    words = []
+    for method, trials in tuning.trials.items():
+        best, failed = tuning.best(method), sum(t.score is None for t in trials)
+        scores = [f"{t.score:.4f}" if t and t.score is not None else "failed" for t in (trials[0], best)]
+        words.append([method, *scores, f"{len(trials)}" + (f" ({failed} failed)" if failed else "")])
+    out.print(terminal.lines("validation accuracy", ["method", "defaults", "best", "trials"], words))
+    out.print("Mean over clients (chosen models) and seeds; no test data were looked at. To compare with the best:")
+    for method in tuning.trials:
+        if (best := tuning.best(method)) is not None:
+            out.print(set_line(method, best.settings), soft_wrap=True)
+    out.print("nothing was saved: pass --out FOLDER to keep it" if folder is None else f"tune.json is in {folder}")
+
+
+@app.command()
 def predict(
     folder: Annotated[Path, typer.Option("--run", help="the folder of a finished run")],
     client: Annotated[str | None, typer.Option(help="a client that took part: its name or number")] = None,
@@ -693,7 +897,11 @@ def main() -> None:
             raise
         code = _refuse(f"{e.format_message()} See sartor {arguments[0]} --help.", debug)
     if code == 130:  # Typer itself may have turned the interrupt into this code
-        print("sartor: stopped. A run with --out goes on from its last checkpoint with --resume.", file=sys.stderr)
+        print(
+            "sartor: stopped. A run with --out goes on from its last checkpoint with --resume; compare, reproduce and "
+            "tune go on when they are called again.",
+            file=sys.stderr,
+        )
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -46,6 +46,58 @@ def cnn(
     )
 
 
+def flame_cnn(shape: Shape, outputs: int) -> nn.Sequential:
+    """FLAME's CNN for CIFAR-10: 3×3×16, 3×3×32, 128 (268,650 parameters)."""
+    height, width = _halved("cnn-flame", shape, 1, 3, 4)
+    return nn.Sequential(
+        *_pooled(nn.Conv2d(shape[0], 16, 3, padding=1)),
+        *_pooled(nn.Conv2d(16, 32, 3, padding=1)),
+        nn.Flatten(),
+        nn.Linear(32 * height * width, 128),
+        nn.ReLU(),
+        nn.Linear(128, outputs),
+    )
+
+
+def flame_medical_cnn(shape: Shape, outputs: int) -> nn.Sequential:
+    """FLAME's CNN for Medical MNIST: 3×3×32, 3×3×16, dropout, 64 (206,678 parameters on colour images of 64×64)."""
+    height, width = _halved("cnn-flame-medical", shape, 0, 3, 10)
+    return nn.Sequential(
+        *_pooled(nn.Conv2d(shape[0], 32, 3)),
+        *_pooled(nn.Conv2d(32, 16, 3)),
+        nn.Flatten(),
+        nn.Dropout(0.2),
+        nn.Linear(16 * height * width, 64),
+        nn.ReLU(),
+        nn.Linear(64, outputs),
+    )
+
+
+def flame_femnist_cnn(shape: Shape, outputs: int) -> nn.Sequential:
+    """FLAME's CNN for FEMNIST: 7×7×32, 3×3×64 and one linear layer (214,590 parameters)."""
+    height, width = _halved("cnn-flame-femnist", shape, 1, 3, 4)
+    return nn.Sequential(
+        *_pooled(nn.Conv2d(shape[0], 32, 7, padding=3)),
+        *_pooled(nn.Conv2d(32, 64, 3, padding=1)),
+        nn.Flatten(),
+        nn.Linear(64 * height * width, outputs),
+    )
+
+
+def _pooled(convolution: nn.Conv2d) -> list[nn.Module]:
+    return [convolution, nn.MaxPool2d(2), nn.ReLU()]  # in this order: see cnn
+
+
+def _halved(name: str, shape: Shape, padding: int, kernel: int, least: int) -> tuple[int, int]:
+    """Height and width after two convolutions with 2×2 pooling."""
+    need(len(shape) == 3, f"{name} needs images [channels, height, width]; got samples of shape {list(shape)}.")
+    _, height, width = shape
+    for _ in range(2):
+        height, width = ((side + 2 * padding - kernel + 1) // 2 for side in (height, width))
+    need(min(height, width) >= 1, f"{name} needs images of at least {least} x {least} pixels; got {shape[1:]}.")
+    return height, width
+
+
 # name → (one line, builder from (sample shape, outputs))
 NAMES: dict[str, tuple[str, Callable[[Shape, int], nn.Module]]] = {
     "softmax": ("softmax (multinomial logistic) regression: one linear layer", lambda s, k: layers(math.prod(s), k)),
@@ -54,6 +106,12 @@ NAMES: dict[str, tuple[str, Callable[[Shape, int], nn.Module]]] = {
     "2nn": ("d-100-100-k, Lp-Proj's network", lambda s, k: layers(math.prod(s), 100, 100, k)),
     "cnn": ("5x5x32, 5x5x64, 512: the CNN of McMahan et al. that FedAMP uses", lambda s, k: cnn(s, k)),
     "cnn-ditto": ("5x5x32, 5x5x64, 1024: the CNN that Ditto uses", lambda s, k: cnn(s, k, hidden=1024)),
+    "cnn-flame": ("3x3x16, 3x3x32, 128: FLAME's CNN for CIFAR-10 (268,650 parameters)", flame_cnn),
+    "cnn-flame-medical": (
+        "3x3x32, 3x3x16, dropout, 64: FLAME's CNN for Medical MNIST (206,678 parameters on 3 x 64 x 64)",
+        flame_medical_cnn,
+    ),
+    "cnn-flame-femnist": ("7x7x32, 3x3x64: FLAME's CNN for FEMNIST (214,590 parameters)", flame_femnist_cnn),
     "linear": ("linear regression (squared error)", lambda s, k: layers(math.prod(s), 1)),
     "svm": ("linear support vector machine (hinge loss, targets -1/+1)", lambda s, k: layers(math.prod(s), 1)),
 }

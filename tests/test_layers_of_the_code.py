@@ -111,7 +111,15 @@ ALLOWED: dict[str, set[str]] = {
     },
     "predict": {"compare", "data", "errors", "recipe", "result", "storage"},
     "verdict": {"compare", "judge"},
-    "catalogue": {"aggregators", "compressors", "data", "errors", "methods", "models", "solvers", "tasks", "wrappers"},
+    "reproduce": {
+        *("compare", "data", "errors", "judge", "methods", "models", "recipe", "report", "result", "settings"),
+        *("storage",),
+    },
+    "tune": {"compare", "data", "errors", "judge", "methods", "recipe", "seeds", "settings", "storage"},
+    "catalogue": {
+        *("aggregators", "compressors", "data", "errors", "methods", "models", "reproduce", "solvers", "tasks"),
+        *("wrappers",),
+    },
     "doctor": {"data", "errors", "__init__"},
     "theory": {
         "attention",

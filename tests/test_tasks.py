@@ -290,6 +290,30 @@ def test_models_have_the_papers_number_of_parameters(name: str, shape: tuple[int
     assert sum(p.numel() for p in build(name, shape, 10).parameters()) == count
 
 
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "count"),
+    [
+        ("cnn-flame", (3, 32, 32), 10, 268_650),
+        ("cnn-flame-medical", (3, 64, 64), 6, 206_678),
+        ("cnn-flame-femnist", (1, 28, 28), 62, 214_590),
+    ],
+)
+def test_flame_s_networks_have_the_sizes_of_its_table_2(
+    name: str, shape: tuple[int, ...], classes: int, count: int
+) -> None:
+    model = build(name, shape, classes)
+    assert sum(p.numel() for p in model.parameters()) == count
+    assert model(torch.randn(2, *shape)).shape == (2, classes)
+
+
+@pytest.mark.parametrize("name", ["cnn-flame", "cnn-flame-medical", "cnn-flame-femnist"])
+def test_flame_s_networks_refuse_what_is_no_image_or_too_small(name: str) -> None:
+    with pytest.raises(st.SartorError, match="needs images"):
+        build(name, (64,), 10)
+    with pytest.raises(st.SartorError, match=r"at least \d+ x \d+ pixels; got"):
+        build(name, (1, 3, 3), 10)
+
+
 def test_lp_proj_s_network_has_its_published_size() -> None:
     assert sum(p.numel() for p in build("2nn", (784,), 62).parameters()) == 94_862
 

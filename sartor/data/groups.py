@@ -55,12 +55,15 @@ class Dominant:
 
     Client i of m is in group g = floor(i groups / m) and has sizes[g] samples (all three parts together): the fraction
     `share` is spread evenly over the group's own classes, the rest evenly over all others. Where the data are too few
-    for these sizes, all sizes shrink by one common factor.
+    for these sizes, all sizes shrink by one common factor. Groups have equally many classes and clients; `widths` gives
+    each group so many classes, and clients in proportion to them (FedAMP's digits, upper-case and lower-case letters:
+    10/26/26).
     """
 
     groups: int = 5
     share: float = 0.8
     sizes: tuple[int, ...] = (600, 500, 400, 300, 200)
+    widths: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         whole("Dominant", groups=self.groups)
@@ -71,6 +74,11 @@ class Dominant:
         need(good, f"Dominant needs one size for each of the {self.groups} groups; got sizes={self.sizes!r}.")
         for size in self.sizes:
             whole("Dominant", sizes=size)
+        if self.widths is not None:
+            good = isinstance(self.widths, tuple) and len(self.widths) == self.groups
+            need(good, f"Dominant needs one width for each of the {self.groups} groups; got widths={self.widths!r}.")
+            for width in self.widths:
+                whole("Dominant", widths=width)
 
     def assign(
         self, y: np.ndarray, classes: int | None, keys: np.ndarray | None, clients: int | None, seed: int, minimum: int
@@ -78,6 +86,10 @@ class Dominant:
         """Count what each client holds of each class, then deal the samples of each class out."""
         total = labelled("Dominant", classes)
         need(total >= self.groups, f"Dominant: {self.groups} groups need as many classes; the data have {total}.")
+        need(
+            self.widths is None or sum(self.widths) == total,
+            f"Dominant: widths add up to the number of classes, {total}; got {self.widths!r}.",
+        )
         m = room("Dominant", len(y), clients, minimum)
         need(m >= self.groups, f"Dominant: {self.groups} groups need at least as many clients; got {m}.")
         rng = stream(seed, "partition/dominant")
@@ -96,7 +108,7 @@ class Dominant:
         ties = rng.random((m, len(available)))
         factor = 1.0
         while factor > 1e-4:
-            counts = np.array([self._counts(i * self.groups // m, factor, ties[i]) for i in range(m)])
+            counts = np.array([self._counts(self._group(i, m), factor, ties[i]) for i in range(m)])
             wanted = counts.sum(axis=0)
             if (wanted <= available).all():
                 return counts
@@ -104,9 +116,22 @@ class Dominant:
             factor *= min(0.999, float((available / np.maximum(wanted, 1)).min()))
         raise SartorError(f"Dominant: a class has no samples (class {int(np.argmin(available))}), so no mix can hold.")
 
+    def _group(self, client: int, m: int) -> int:
+        if self.widths is None:
+            return client * self.groups // m
+        ends = np.cumsum(self.widths) * m  # in units of 1/Σ widths of a client
+        return int(np.searchsorted(ends, client * sum(self.widths), side="right"))
+
+    def _own(self, group: int, classes: int) -> np.ndarray:
+        """The classes that dominate in a group."""
+        each = np.arange(classes)
+        ends = None if self.widths is None else np.cumsum(self.widths)[:-1]
+        own: np.ndarray = (np.array_split(each, self.groups) if ends is None else np.split(each, ends))[group]
+        return own
+
     def _counts(self, group: int, factor: float, tie: np.ndarray) -> np.ndarray:
         """[C] samples of each class for one client of a group; `tie` says which classes get the odd samples."""
-        own = np.isin(np.arange(len(tie)), np.array_split(np.arange(len(tie)), self.groups)[group])
+        own = np.isin(np.arange(len(tie)), self._own(group, len(tie)))
         size = math.floor(self.sizes[group] * factor)
         mine = round(size * self.share)
         counts = np.zeros(len(tie), dtype=np.int64)

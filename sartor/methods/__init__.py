@@ -14,6 +14,7 @@ from ..errors import unknown
 from ..solvers import SGD, Early
 from .apfl import APFL
 from .ditto import Ditto
+from .drifting import Drifting
 from .ewc import EWC
 from .fedadmm import FedADMM
 from .fedamp import FedAMP, HeurFedAMP
@@ -91,6 +92,9 @@ NAMES: dict[str, Entry] = {
     "qffl": Entry(QFFL, "Li et al. 2020", "one global model; losses count to the power q + 1"),
     "fedmgda": Entry(FedMGDA, "Hu et al. 2022", "one global model along a direction good for all"),
     "ifca": Entry(IFCA, "Ghosh et al. 2020", "clusters: each client trains the model that fits it best"),
+    "drifting": Entry(
+        Drifting, "FLAME's code", "local models never reset, averaged: what FLAME's authors ran as Ditto's"
+    ),
     "local": Entry(LocalOnly, "-", "each client alone; what federating has to beat"),
 }
 
@@ -122,6 +126,7 @@ __all__ = [
     "SKL",
     "TERM",
     "Ditto",
+    "Drifting",
     "FedADMM",
     "FedAMP",
     "FedAvg",

@@ -184,6 +184,16 @@ def _table(title: str) -> Table:
     return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
 
 
+def lines(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Any table of words: the first column is the widest, the others stay in one piece."""
+    table = _table(title)
+    for i, name in enumerate(head):
+        table.add_column(name, overflow="fold", no_wrap=False, ratio=None if i else 2)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
 def _one_row(r: dict[str, Any], cost: list[str], star: str) -> list[list[str]]:
     words = [cell(r[m]) for m in MODELS] if r["seeds"] else ["failed", "failed", "failed"]
     return [[r["method"], *words[:-1], words[-1] + star, *cost]]

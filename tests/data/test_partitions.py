@@ -233,6 +233,21 @@ def test_dominant_shares_are_exact() -> None:
         assert others.sum() == 0.2 * size and others.max() - others.min() <= 1
 
 
+def test_dominant_groups_may_have_other_widths() -> None:
+    y = np.repeat(np.arange(6), 2000)
+    wide = p.Dominant(groups=3, share=0.6, sizes=(600, 400, 200), widths=(1, 2, 3))
+    counts = np.array([np.bincount(y[r], minlength=6) for r in wide.assign(y, 6, None, 12, 0, 10).rows])
+    group = np.repeat([0, 1, 2], [2, 4, 6])  # clients in proportion to the widths
+    for own, size, at in (([0], 600, 0), ([1, 2], 400, 1), ([3, 4, 5], 200, 2)):
+        mine = counts[group == at]
+        assert (mine.sum(1) == size).all() and (mine[:, own].sum(1) == 0.6 * size).all()
+        assert np.ptp(mine[:, own], axis=1).max() <= 1
+    equal = p.Dominant(groups=3, sizes=(600, 400, 200), widths=(2, 2, 2)).assign(y, 6, None, 12, 0, 10)
+    plain = p.Dominant(groups=3, sizes=(600, 400, 200)).assign(y, 6, None, 12, 0, 10)
+    assert all((a == b).all() for a, b in zip(equal.rows, plain.rows, strict=True))
+    assert p.parse("dominant(groups=3, share=0.6, sizes=600/400/200, widths=1/2/3)") == wide
+
+
 def test_dominant_shrinks_to_the_data() -> None:
     sizes = np.array([len(r) for r in assign(p.Dominant()).rows])
     assert sizes.sum() <= 2000
@@ -263,6 +278,8 @@ REFUSED = [
     (lambda: p.Dominant(groups=1, sizes=(5,)), "Dominant needs at least 2 groups; got 1"),
     (lambda: p.Dominant(share=1.2), "Dominant needs share <= 1; got 1.2"),
     (lambda: p.Dominant(sizes=(1, 2)), "one size for each of the 5 groups"),
+    (lambda: p.Dominant(widths=(1, 2)), "one width for each of the 5 groups"),
+    (lambda: assign(p.Dominant(widths=(1, 1, 1, 1, 1))), "widths add up to the number of classes"),
     (lambda: p.PowerLaw(sigma=0), "PowerLaw needs sigma > 0"),
     (lambda: assign(p.Labels(11)), "11 labels per client asked for; the data have 10 classes"),
     (lambda: assign(p.IID(), clients=0), "IID needs clients to be a whole number of at least 1; got 0"),

@@ -1,0 +1,131 @@
+"""From kept runs to the number of a cell, and from two numbers to a verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .cells import UNITS, Cell
+from .experiment import Reading
+
+AGREES, HIGHER, LOWER = "agrees", "ours higher", "ours lower"
+OTHER_DATA, NOT_RUN, UNPRINTED = "data set not the same", "not run", "no printed number"
+POINT = 0.01  # of accuracy: what counts as agreeing whatever the spread over seeds; for bytes, of the paper's number
+
+
+class Value(NamedTuple):
+    """A cell's number over seeds, in the unit of the paper."""
+
+    mean: float | None  # None: no round within the budget, or the target was not reached
+    std: float | None  # over seeds, of a sample; None for a single one
+    seeds: int
+    spread: float | None  # the standard deviation over clients, mean over seeds; in the unit of the paper
+    loss: float | None
+    loss_var: float | None
+    round: float | None  # that was read, mean over seeds
+
+
+def where_in(run: Mapping[str, Any], model: str, reading: Reading, budget: float | None = None) -> int | None:
+    """The place in the history that is read; None: there is none within the budget."""
+    column = run["models"][model]
+    spent = _bytes(run, reading)
+    allowed = [i for i, r in enumerate(run["rounds"]) if r >= reading.first_round or i == len(run["rounds"]) - 1]
+    allowed = [i for i in allowed if budget is None or spent[i] <= budget]
+    if not allowed:
+        return None
+    if reading.round == "last":
+        return allowed[-1]
+    scores = column["validation"] if reading.round == "best" else column[_kind(reading)]
+    known = [i for i in allowed if scores[i] is not None]
+    return max(known, key=lambda i: (scores[i], -i)) if known else allowed[-1]  # no validation data: the last round
+
+
+def one(run: Mapping[str, Any], cell: Cell, reading: Reading) -> dict[str, float | None] | None:
+    """A run's numbers for a cell, as fractions and bytes; None: the method has no such model."""
+    model = "oracle" if cell.model == "chosen" and reading.choice == "test" else cell.model
+    if model not in run["models"]:
+        return None
+    column = run["models"][model]
+    if cell.target is not None:
+        reached = [i for i, v in enumerate(column[_kind(reading)]) if v is not None and v >= cell.target]
+        at = reached[0] if reached else None
+        return {"value": None if at is None else _bytes(run, reading)[at], "round": _round(run, at)}
+    at = where_in(run, model, reading, cell.budget)
+    if at is None:
+        return {"value": None, "round": None}
+    found = {k: column[k][at] for k in ("std", "loss", "loss_var")}
+    return {"value": column[_kind(reading)][at], "round": _round(run, at), **found}
+
+
+def over_seeds(runs: Sequence[Mapping[str, Any]], cell: Cell, reading: Reading) -> Value | None:
+    """The mean over runs with different seeds; None where the method has no such model."""
+    found = [one(run, cell, reading) for run in runs]
+    if not found or any(f is None for f in found):
+        return None
+    there = [f for f in found if f is not None]
+    scale = UNITS.get(cell.unit, 1.0)
+    values = [f["value"] for f in there if f["value"] is not None]
+    complete = len(values) == len(there)
+    return Value(
+        scale * float(np.mean(values)) if complete else None,
+        scale * float(np.std(values, ddof=1)) if complete and len(values) > 1 else None,
+        len(there),
+        _mean(there, "std", scale),
+        _mean(there, "loss"),
+        _mean(there, "loss_var"),
+        _mean(there, "round"),
+    )
+
+
+def score(runs: Sequence[Mapping[str, Any]], model: str, reading: Reading, on: str) -> float | None:
+    """What a grid's best is chosen by: the mean validation accuracy in the round that is read; an oracle takes the test
+    accuracy. None where there is no such number."""
+    found: list[float] = []
+    for run in runs:
+        name = model if model in run["models"] else next(iter(run["models"]), "")
+        at = where_in(run, name, reading) if name else None
+        value = None if at is None else run["models"][name]["validation" if on == "validation" else _kind(reading)][at]
+        if value is None:
+            return None
+        found.append(value)
+    return float(np.mean(found)) if found else None
+
+
+def verdict(cell: Cell, value: Value | None) -> str:
+    """What a number says about the paper's: equal within two standard deviations (ours or theirs) or a point."""
+    if value is None:
+        return NOT_RUN
+    if cell.paper is None and cell.printed is None:
+        return UNPRINTED
+    if cell.differs is not None:
+        return OTHER_DATA
+    never = math.inf if cell.target is not None else -math.inf  # bytes that never suffice, an accuracy not to be had
+    paper = never if cell.paper is None else cell.paper
+    ours = never if value.mean is None else value.mean
+    point = (
+        POINT * cell.paper if cell.target is not None and cell.paper is not None else POINT * UNITS.get(cell.unit, 1.0)
+    )
+    if ours == paper or abs(ours - paper) <= max(2 * (value.std or 0.0), 2 * (cell.paper_std or 0.0), point) + 1e-12:
+        return AGREES
+    return HIGHER if ours > paper else LOWER
+
+
+def _kind(reading: Reading) -> str:
+    return "pooled" if reading.accuracy == "pooled" else "accuracy"
+
+
+def _bytes(run: Mapping[str, Any], reading: Reading) -> list[float]:
+    each = {"float64": 8}.get(run["recipe"].get("dtype", "float32"), 4) if reading.bytes == "floats" else 1
+    return [b / each for b in run["bytes"]]
+
+
+def _round(run: Mapping[str, Any], at: int | None) -> float | None:
+    return None if at is None else float(run["rounds"][at])
+
+
+def _mean(found: Sequence[Mapping[str, float | None]], key: str, scale: float = 1.0) -> float | None:
+    values = [f.get(key) for f in found]
+    return None if None in values else scale * float(np.mean([v for v in values if v is not None]))
