@@ -439,7 +439,7 @@ def doctor_(
         out.print(f"{recipe}: {estimate.words(found['estimate'])}", soft_wrap=True)
 
 
-federation = typer.Typer(help="Make kits for a real federation, see where it is, take out its models.")
+federation = typer.Typer(help="Kits, status and models of a real federation.")
 app.add_typer(federation, name="federation")
 KitFolder = Annotated[Path, typer.Argument(help="a folder made by sartor federation init")]
 
@@ -497,7 +497,10 @@ def server(
     leave_out_after: Annotated[int, typer.Option(help="timeouts in a row after which a site is not waited for")] = 3,
     join_timeout: Annotated[float, typer.Option(help="seconds to wait for all sites before the first round")] = 600.0,
 ) -> None:
-    """Lead a federation. Started again after a crash, it goes on to the same bytes."""
+    """Lead a federation.
+
+    Started again after a crash, it goes on to the same bytes.
+    """
     _needs_nvflare()
     from .deploy.supervise import Server
     from .federation import Waiting
@@ -524,7 +527,10 @@ def client(
     ),
     connect_timeout: Annotated[float, typer.Option(help="seconds to try to reach the server")] = 600.0,
 ) -> None:
-    """Take part in a federation with this site's data. Started again after a crash, it goes on to the same bytes."""
+    """Take part in a federation with this site's data.
+
+    Started again after a crash, it goes on to the same bytes.
+    """
     _needs_nvflare()
     from .deploy.member import Own
     from .deploy.supervise import Client
