@@ -832,7 +832,10 @@ def server(
     leave_out_after: Annotated[int, typer.Option(help="timeouts in a row after which a site is not waited for")] = 3,
     join_timeout: Annotated[float, typer.Option(help="seconds to wait for all sites before the first round")] = 600.0,
 ) -> None:
-    """Lead a federation. Started again after a crash, it goes on to the same bytes."""
+    """Lead a federation.
+
+    Started again after a crash, it goes on to the same bytes.
+    """
     _needs_nvflare()
     from .deploy.supervise import Server
     from .federation import Waiting
@@ -859,7 +862,10 @@ def client(
     ),
     connect_timeout: Annotated[float, typer.Option(help="seconds to try to reach the server")] = 600.0,
 ) -> None:
-    """Take part in a federation with this site's data. Started again after a crash, it goes on to the same bytes."""
+    """Take part in a federation with this site's data.
+
+    Started again after a crash, it goes on to the same bytes.
+    """
     _needs_nvflare()
     from .deploy.member import Own
     from .deploy.supervise import Client
