@@ -608,6 +608,23 @@ def test_the_document_has_command_table_verdicts_remarks_and_claims(
     assert f"| {row['ours']:.2f} ±{row['std']:.2f} |" in text
 
 
+def test_record_stores_table_and_figure_and_the_document_shows_them(
+    finished: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, out = finished
+    (tmp_path / "docs").mkdir()
+    monkeypatch.setattr(document, "DOCUMENT", tmp_path / "docs" / "reproductions.md")
+    monkeypatch.setattr(document.record, "__defaults__", (tmp_path / "results",))
+    answer = good("reproduce", path, "--out", out, "--record")
+    assert "stored: " in answer.out and (tmp_path / "results" / "small.json").exists()
+    drawn = tmp_path / "docs" / "reproductions" / "small.png"
+    assert drawn.read_bytes() == (out / "figure.png").read_bytes()
+    monkeypatch.setattr(document, "names", lambda: ["small"])
+    monkeypatch.setattr(document, "load", lambda _: load(path))
+    written = document.write_document(document.DOCUMENT, tmp_path / "results")
+    assert "(reproductions/small.png)" in written.read_text(encoding="utf-8")
+
+
 def test_the_csv_and_the_markdown_hold_every_cell(finished: tuple[Path, Path]) -> None:
     found = table(finished[1])
     with (finished[1] / "table.csv").open(encoding="utf-8", newline="") as file:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import SartorError, need
-from ..storage import read_json, write_text
+from ..storage import read_json, replacing, write_text
 from .cells import about
 from .experiment import FOLDER, Experiment, load, names
 from .outputs import counted, failures, has_authors, markdown
@@ -46,6 +47,20 @@ def stored(name: str, quick: bool | None = None, folder: Path = RESULTS) -> dict
             found["cells"] = [{**dict.fromkeys(FIELDS), **c} for c in found["cells"]]
             return found
     return None
+
+
+def keep_figure(drawn: Path, table: Mapping[str, Any]) -> Path | None:
+    """Put a table's figure beside the document, where there is one and a folder for it."""
+    if not drawn.exists() or not DOCUMENT.parent.is_dir():
+        return None
+    path = _figure(table)
+    with replacing(path) as temporary:
+        shutil.copyfile(drawn, temporary)
+    return path
+
+
+def _figure(table: Mapping[str, Any]) -> Path:
+    return DOCUMENT.parent / "reproductions" / f"{table['name']}{'.quick' if table['quick'] else ''}.png"
 
 
 def changed(table: Mapping[str, Any], before: Mapping[str, Any]) -> str:
@@ -123,6 +138,8 @@ def _section(experiment: Experiment, table: Mapping[str, Any]) -> str:
         "",
     ]
     out += [markdown(table)]
+    picture = _figure(table)
+    out += [f"![{e.title}]({picture.relative_to(DOCUMENT.parent).as_posix()})", ""] if picture.exists() else []
     out += [f"As written: {counted(table)}."]
     if has_authors(table):
         out += [f"With the authors' switches: {counted(table, 'counts_authors')}. These are: {table['why_authors']}."]
