@@ -163,6 +163,7 @@ def test_the_table_has_three_columns_and_a_verdict_for_every_cell(finished: tupl
     assert rows["FLAME-PM"]["seeds"] == 2 and rows["FLAME-PM"]["std"] > 0
     assert rows["FLAME-PM"]["ours_authors"] != rows["FLAME-PM"]["ours"]  # another anchor
     assert rows["Ditto"]["tuned"]["lam"] in (0.01, 0.5) and rows["Ditto 0.5"]["tuned"] is None
+    assert rows["Ditto"]["untuned"] is None
     assert rows["Ditto, CelebA"]["verdict"] == "not run: CelebA is not one of our data sets"
     assert rows["FLAME-HM"]["ours_authors"] >= max(rows["FLAME-PM"]["ours_authors"], rows["FLAME-GM"]["ours_authors"])
     assert sum(found["counts"].values()) == 6
@@ -272,6 +273,9 @@ def test_quick_only_seeds_and_rounds(tmp_path: Path) -> None:
     found = table(tmp_path / "a")
     assert found["quick"] and {c["method"] for c in found["cells"]} == {"flame"} and found["seeds"] == 1
     assert found["command"] == "sartor reproduce small --quick"
+    good("reproduce", path, "--quick", "--only", "method=ditto", "--only", "lam=best", "--out", tmp_path / "c")
+    assert table(tmp_path / "c")["cells"][0]["untuned"] == {"lam": 0.5}  # a grid is not searched: its middle value
+    assert "(lam = 0.5, not tuned)" in (tmp_path / "c" / "table.md").read_text(encoding="utf-8")
     good(
         "reproduce",
         path,
