@@ -544,13 +544,13 @@ def _reproduce(made: Reproduction, talk: bool, as_json: bool, record: bool) -> N
     need(bool(made.cells), f"{made.experiment.name} has no such cells: --only leaves nothing of what this size is of.")
     with terminal.progress(err) as bar:
         task = bar.add_task("", total=None, note="", left="", visible=talk)
-        for done, total, job, result, kept, left in made.play():
+        for done, total, job, result, ended, left in made.play():
             now = terminal.left(left)
             bar.update(task, description=job.name, total=total, completed=done, left=now)
             if result is not None:
                 bar.update(task, note=terminal.note(result.history))
-            elif talk and not err.is_terminal and kept is not None:
-                said = f"failed, {kept['error']}" if "error" in kept else f"{kept['seconds']:.1f} s"
+            elif talk and not err.is_terminal and ended is not None:
+                said = f"failed, {ended['error']}" if "error" in ended else f"{ended['seconds']:.1f} s"
                 out.print("; ".join(filter(None, [f"{done}/{total} {job.name}: {said}", now])), soft_wrap=True)
     table = made.table()
     outputs.leave(made.folder, table)
@@ -561,7 +561,9 @@ def _reproduce(made: Reproduction, talk: bool, as_json: bool, record: bool) -> N
     if talk:
         _show_table(made, table, drawn, before)
     if record:
-        out.print(f"stored: {document.record(table)}")
+        kept = [document.record(table), document.keep_figure(made.folder / "figure.png", table)]
+        if talk:
+            out.print(f"stored: {', '.join(str(path) for path in kept if path is not None)}", soft_wrap=True)
 
 
 def _show_table(made: Reproduction, table: dict[str, Any], drawn: bool | None, before: dict[str, Any] | None) -> None:

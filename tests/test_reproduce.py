@@ -163,6 +163,7 @@ def test_the_table_has_three_columns_and_a_verdict_for_every_cell(finished: tupl
     assert rows["FLAME-PM"]["seeds"] == 2 and rows["FLAME-PM"]["std"] > 0
     assert rows["FLAME-PM"]["ours_authors"] != rows["FLAME-PM"]["ours"]  # another anchor
     assert rows["Ditto"]["tuned"]["lam"] in (0.01, 0.5) and rows["Ditto 0.5"]["tuned"] is None
+    assert rows["Ditto"]["untuned"] is None
     assert rows["Ditto, CelebA"]["verdict"] == "not run: CelebA is not one of our data sets"
     assert rows["FLAME-HM"]["ours_authors"] >= max(rows["FLAME-PM"]["ours_authors"], rows["FLAME-GM"]["ours_authors"])
     assert sum(found["counts"].values()) == 6
@@ -272,6 +273,9 @@ def test_quick_only_seeds_and_rounds(tmp_path: Path) -> None:
     found = table(tmp_path / "a")
     assert found["quick"] and {c["method"] for c in found["cells"]} == {"flame"} and found["seeds"] == 1
     assert found["command"] == "sartor reproduce small --quick"
+    good("reproduce", path, "--quick", "--only", "method=ditto", "--only", "lam=best", "--out", tmp_path / "c")
+    assert table(tmp_path / "c")["cells"][0]["untuned"] == {"lam": 0.5}  # a grid is not searched: its middle value
+    assert "(lam = 0.5, not tuned)" in (tmp_path / "c" / "table.md").read_text(encoding="utf-8")
     good(
         "reproduce",
         path,
@@ -606,6 +610,23 @@ def test_the_document_has_command_table_verdicts_remarks_and_claims(
     assert f"As written: {outputs.counted(table(out))}." in text
     row = table(out)["cells"][1]
     assert f"| {row['ours']:.2f} ±{row['std']:.2f} |" in text
+
+
+def test_record_stores_table_and_figure_and_the_document_shows_them(
+    finished: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, out = finished
+    (tmp_path / "docs").mkdir()
+    monkeypatch.setattr(document, "DOCUMENT", tmp_path / "docs" / "reproductions.md")
+    monkeypatch.setattr(document.record, "__defaults__", (tmp_path / "results",))
+    answer = good("reproduce", path, "--out", out, "--record")
+    assert "stored: " in answer.out and (tmp_path / "results" / "small.json").exists()
+    drawn = tmp_path / "docs" / "reproductions" / "small.png"
+    assert drawn.read_bytes() == (out / "figure.png").read_bytes()
+    monkeypatch.setattr(document, "names", lambda: ["small"])
+    monkeypatch.setattr(document, "load", lambda _: load(path))
+    written = document.write_document(document.DOCUMENT, tmp_path / "results")
+    assert "(reproductions/small.png)" in written.read_text(encoding="utf-8")
 
 
 def test_the_csv_and_the_markdown_hold_every_cell(finished: tuple[Path, Path]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import SartorError, need
-from ..storage import read_json, write_text
+from ..storage import read_json, replacing, write_text
 from .cells import about
 from .experiment import FOLDER, Experiment, load, names
 from .outputs import counted, failures, has_authors, markdown
@@ -21,7 +22,7 @@ FIELDS = (
     *("dataset", "partition", "method", "model", "unit", "paper", "printed", "paper_std", "ours", "ours_authors"),
     *("std", "std_authors", "seeds", "verdict", "verdict_authors", "paper_spread", "paper_variance", "spread"),
     *("spread_authors", "loss", "loss_authors", "loss_var", "loss_var_authors", "round", "round_authors", "tuned"),
-    *("tuned_authors", "row", "where", "doubtful", "differs"),
+    *("tuned_authors", "untuned", "untuned_authors", "row", "where", "doubtful", "differs"),
 )
 
 
@@ -46,6 +47,20 @@ def stored(name: str, quick: bool | None = None, folder: Path = RESULTS) -> dict
             found["cells"] = [{**dict.fromkeys(FIELDS), **c} for c in found["cells"]]
             return found
     return None
+
+
+def keep_figure(drawn: Path, table: Mapping[str, Any]) -> Path | None:
+    """Put a table's figure beside the document, where there is one and a folder for it."""
+    if not drawn.exists() or not DOCUMENT.parent.is_dir():
+        return None
+    path = _figure(table)
+    with replacing(path) as temporary:
+        shutil.copyfile(drawn, temporary)
+    return path
+
+
+def _figure(table: Mapping[str, Any]) -> Path:
+    return DOCUMENT.parent / "reproductions" / f"{table['name']}{'.quick' if table['quick'] else ''}.png"
 
 
 def changed(table: Mapping[str, Any], before: Mapping[str, Any]) -> str:
@@ -82,9 +97,10 @@ Made by `sartor reproduce --document` from the results stored in `sartor/recipes
 table is made anew by the command above it (`--out DIR` says where), and `--record` stores it.
 
 Three columns: the paper's number; **ours**, the method as the paper writes it, with what it leaves open chosen in
-`sartor/recipes/NAME.toml` and nothing chosen on test data; and **ours, authors' switches**, with the settings to which
-the authors' published code amounts, where it differs from the paper. These may choose rounds or models on test data, as
-the code does: they say how a number came about, not how good a method is. "the same": the code does not differ there.
+`sartor/recipes/NAME.toml` and nothing chosen on test data, unless the paper itself says that it does (a remark says so);
+and **ours, authors' switches**, with the settings to which the authors' published code amounts, where it differs from the
+paper. These may choose rounds or models on test data, as the code does: they say how a number came about, not how good a
+method is. "the same": the code does not differ there.
 
 Verdicts: *agrees* within two standard deviations over seeds (ours or the paper's) or one point of accuracy (for bytes:
 one hundredth); *ours higher*; *ours lower*; *data set not the same*: the numbers cannot be held against each other;
@@ -123,6 +139,8 @@ def _section(experiment: Experiment, table: Mapping[str, Any]) -> str:
         "",
     ]
     out += [markdown(table)]
+    picture = _figure(table)
+    out += [f"![{e.title}]({picture.relative_to(DOCUMENT.parent).as_posix()})", ""] if picture.exists() else []
     out += [f"As written: {counted(table)}."]
     if has_authors(table):
         out += [f"With the authors' switches: {counted(table, 'counts_authors')}. These are: {table['why_authors']}."]

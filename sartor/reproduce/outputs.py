@@ -62,8 +62,10 @@ def _ours(cell: Mapping[str, Any], which: str, unit: str) -> str:
     if value is None and said.startswith("not run"):
         return "not run"
     text = with_std(value, cell[f"std{which}"], unit)
-    tuned = cell[f"tuned{which}"]
-    return text + (f" ({', '.join(f'{k} = {v}' for k, v in tuned.items())})" if tuned else "")
+    for kind, note in (("tuned", ""), ("untuned", ", not tuned")):
+        if found := cell[f"{kind}{which}"]:
+            text += f" ({', '.join(f'{k} = {v}' for k, v in found.items())}{note})"
+    return text
 
 
 def _said(cell: Mapping[str, Any], key: str) -> str:

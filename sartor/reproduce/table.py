@@ -73,6 +73,16 @@ class Entry:
                 self._made[name, seed] = job_of(self.column.recipe(variant, seed))
         return [self._made[name, seed] for seed in seeds]
 
+    @property
+    def tuned(self) -> Table | None:
+        """The settings that were chosen from a grid."""
+        return self.winner if self.winner and len(self.column.variants) > 1 else None
+
+    @property
+    def untuned(self) -> Table | None:
+        """Settings of a grid that was not searched: its middle values."""
+        return self.winner if self.winner and len(self.column.variants) == 1 else None
+
     def count(self) -> int:
         """How many runs it takes."""
         v = len(self.column.variants)
@@ -164,7 +174,7 @@ class Reproduction:
             entry = self.entries.get((cell.combination, bool(name)))
             row |= {f"spread{name}": _round(value and value.spread), f"loss{name}": _round(value and value.loss)}
             row |= {f"loss_var{name}": _round(value and value.loss_var), f"round{name}": value.round if value else None}
-            row |= {f"tuned{name}": (entry.winner or None) if entry else None}
+            row |= {f"tuned{name}": entry.tuned if entry else None, f"untuned{name}": entry.untuned if entry else None}
         row |= {"row": cell.row, "where": cell.where, "doubtful": cell.doubtful, "differs": cell.differs}
         return row
 
