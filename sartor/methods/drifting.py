@@ -11,12 +11,13 @@ otherwise. With every client at its own w_k, w^t is never used: only who reads t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 from torch import Tensor
 
 from ..aggregators import mean
-from ..core import Local, Method, Problem, Server, State
+from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import Free
 from ..solvers import SGD, Solver
 from .flame import mean_of_last, remembering
@@ -28,6 +29,7 @@ class Drifting(Method):
 
     solver: Solver = SGD(steps=1)
     keeps_last: ClassVar[bool] = True
+    sends = MappingProxyType({"u": Sent("w", "last")})
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         w = problem.start
