@@ -776,7 +776,7 @@ def theory_(
         print(json.dumps(reports if name == "all" else reports[0], indent=1, ensure_ascii=False))
 
 
-federation = typer.Typer(help="Make kits for a real federation, see where it is, take out its models.")
+federation = typer.Typer(help="A real federation: make kits, see where it is, export.")
 app.add_typer(federation, name="federation")
 KitFolder = Annotated[Path, typer.Argument(help="a folder made by sartor federation init")]
 
@@ -834,7 +834,10 @@ def server(
     leave_out_after: Annotated[int, typer.Option(help="timeouts in a row after which a site is not waited for")] = 3,
     join_timeout: Annotated[float, typer.Option(help="seconds to wait for all sites before the first round")] = 600.0,
 ) -> None:
-    """Lead a federation. Started again after a crash, it goes on to the same bytes."""
+    """Lead a federation.
+
+    Started again after a crash, it goes on to the same bytes.
+    """
     _needs_nvflare()
     from .deploy.supervise import Server
     from .federation import Waiting
@@ -861,7 +864,10 @@ def client(
     ),
     connect_timeout: Annotated[float, typer.Option(help="seconds to try to reach the server")] = 600.0,
 ) -> None:
-    """Take part in a federation with this site's data. Started again after a crash, it goes on to the same bytes."""
+    """Take part in a federation with this site's data.
+
+    Started again after a crash, it goes on to the same bytes.
+    """
     _needs_nvflare()
     from .deploy.member import Own
     from .deploy.supervise import Client

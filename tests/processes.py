@@ -73,6 +73,8 @@ class Processes:
 
     def tree(self, name: str) -> list[psutil.Process]:
         """The command and all that it started, the job's process last."""
+        if self.started[name].poll() is not None:
+            return []  # its number may be another's by now
         with contextlib.suppress(psutil.NoSuchProcess):
             first = psutil.Process(self.started[name].pid)
             found = [first, *first.children(recursive=True)]

@@ -548,7 +548,7 @@ def test_min_norm_point_of_two_vectors_is_the_foot_of_the_perpendicular() -> Non
         a, b = rng.normal(size=(2, 3))
         lam = np.clip(b @ (b - a) / ((a - b) @ (a - b)), 0, 1)
         G = np.array([[a @ a, a @ b], [a @ b, b @ b]])
-        ours = fair_weights(G, torch.full((2,), 0.5, dtype=torch.float64), 1.0)
+        ours = fair_weights(torch.as_tensor(G), torch.full((2,), 0.5, dtype=torch.float64), 1.0)
         np.testing.assert_allclose(ours, [lam, 1 - lam], atol=1e-5)
 
 
@@ -557,7 +557,7 @@ def test_min_norm_agrees_with_scipy(n: int, d: int, epsilon: float) -> None:
     rng = np.random.default_rng(n)
     g = rng.normal(size=(n, d)) + 0.4
     G, first = g @ g.T, np.full(n, 1 / n)
-    ours = fair_weights(G, torch.as_tensor(first), epsilon).numpy()
+    ours = fair_weights(torch.as_tensor(G), torch.as_tensor(first), epsilon).numpy()
     found = scipy.optimize.minimize(
         lambda x: x @ G @ x,
         first,

@@ -500,6 +500,18 @@ def test_a_table_that_changed_after_joining_is_refused_by_name(flame: Federation
         flame.play()
 
 
+def test_a_new_text_is_refused_without_being_told(flame: Federation, tmp_path: Path) -> None:
+    calls = flame.calls()
+    flame.play(calls)
+    (tmp_path / "b.csv").write_text(flame.paths["b"].read_text().replace("east", "secret-ward", 1))
+    flame.paths = flame.paths | {"b": tmp_path / "b.csv"}
+    flame.recipe = flame.recipe.model_copy(update={"rounds": 5})
+    calls = flame.calls()
+    with pytest.raises(SartorError, match=r"column 'ward' of site b holds a text that was not agreed on"):
+        flame.play(calls)
+    assert not any(b"secret-ward" in d for _, _, d in calls.seen)
+
+
 def test_differences_name_every_field() -> None:
     a, b = {"settings": {"lam": 1.0, "rho": 2.0}, "seed": 0}, {"settings": {"lam": 1.5, "rho": 2.0}, "dtype": "x"}
     assert differences(a, b) == [

@@ -87,10 +87,9 @@ def fitted(dataset: Dataset, schema: Schema, who: str) -> Dataset:
     """A site's table with the agreed columns and classes."""
     own = of(dataset)
     compare(own, schema, who, "the federation")
-    for name in own["features"]:
-        column, _, text = name.partition("=")
+    for name in own["features"]:  # which text it is stays here: a refusal is sent to the server
         there = name in schema["features"]
-        need(there, f"column {column!r} of {who} holds the text {text!r}, which the federation did not agree on.")
+        need(there, f"column {name.partition('=')[0]!r} of {who} holds a text that was not agreed on.")
     x = dataset.x
     if own["features"] != schema["features"]:
         x = np.zeros((len(dataset), len(schema["features"])), dtype=dataset.x.dtype)
@@ -98,9 +97,7 @@ def fitted(dataset: Dataset, schema: Schema, who: str) -> Dataset:
     if schema["classes"] is None:
         return replace(dataset, x=x, feature_names=tuple(schema["features"]))
     for name in own["classes"]:
-        need(
-            name in schema["classes"], f"the target of {who} has a class {name!r} that the federation did not agree on."
-        )
+        need(name in schema["classes"], f"the target of {who} has a class that was not agreed on.")
     numbers = np.array([schema["classes"].index(name) for name in own["classes"]], dtype=np.int64)
     known = replace(dataset, x=x, feature_names=tuple(schema["features"]), classes=len(schema["classes"]))
     return replace(known, y=numbers[dataset.y], class_names=tuple(schema["classes"]))
