@@ -97,10 +97,10 @@ Made by `sartor reproduce --document` from the results stored in `sartor/recipes
 table is made anew by the command above it (`--out DIR` says where), and `--record` stores it.
 
 Three columns: the paper's number; **ours**, the method as the paper writes it, with what it leaves open chosen in
-`sartor/recipes/NAME.toml` and nothing chosen on test data, unless the paper itself says that it does (a remark says so);
-and **ours, authors' switches**, with the settings to which the authors' published code amounts, where it differs from the
-paper. These may choose rounds or models on test data, as the code does: they say how a number came about, not how good a
-method is. "the same": the code does not differ there.
+`sartor/recipes/NAME.toml` and nothing chosen on test data, unless the paper itself says that it does (a remark says
+so); and **ours, authors' switches**, with the settings to which the authors' published code amounts, where it differs
+from the paper. These may choose rounds or models on test data, as the code does: they say how a number came about,
+not how good a method is. "the same": the code does not differ there.
 
 Verdicts: *agrees* within two standard deviations over seeds (ours or the paper's) or one point of accuracy (for bytes:
 one hundredth); *ours higher*; *ours lower*; *data set not the same*: the numbers cannot be held against each other;
