@@ -106,7 +106,7 @@ Verdicts: *agrees* within two standard deviations over seeds (ours or the paper'
 one hundredth); *ours higher*; *ours lower*; *data set not the same*: the numbers cannot be held against each other;
 *failed*, with the reason below the table; *not run*. "doubtful": the paper contradicts itself there. Quick tables have
 few rounds and one seed: they show that it runs, not what comes out.
-"""  # noqa: E501
+"""
 
 
 def document(folder: Path = RESULTS) -> str:
