@@ -69,6 +69,7 @@ def settings(partition: Partition) -> dict[str, object]:
 
 
 def spell(partition: Partition) -> str:
-    """The text that `parse` reads back: "hybrid(labels=2, beta=0.5, overlap=false)"."""
-    inside = ", ".join(f"{name}={spelling.write(value)}" for name, value in settings(partition).items())
+    """The text that `parse` reads back: "hybrid(labels=2, beta=0.5, overlap=false)". What is none is left out."""
+    said = {name: value for name, value in settings(partition).items() if value is not None}
+    inside = ", ".join(f"{name}={spelling.write(value)}" for name, value in said.items())
     return f"{name_of(partition)}({inside})" if inside else name_of(partition)

@@ -53,6 +53,7 @@ def test_refused(text: str) -> None:
 def test_spelled_out() -> None:
     assert spell(Hybrid()) == "hybrid(labels=2, beta=0.5, overlap=false)"
     assert spell(Dominant()) == "dominant(groups=5, share=0.8, sizes=600/500/400/300/200)"
+    assert spell(Dominant(groups=2, sizes=(9, 8), widths=(1, 2))).endswith("sizes=9/8, widths=1/2)")
 
 
 @pytest.mark.parametrize("value", [True, False, None, 3, 0.5, 1e-9, "word", (6, 5, 4)])
