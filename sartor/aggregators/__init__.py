@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import Aggregator, Mean, gram, mean, regram, weigh
+from .base import Aggregator, Mean, averaged, gram, mean, regram, weigh
 from .coordinates import Median, TrimmedMean
 from .distances import GeometricMedian, Krum, MultiKrum
 from .min_norm import fair_weights
@@ -34,6 +34,7 @@ __all__ = [
     "Median",
     "MultiKrum",
     "TrimmedMean",
+    "averaged",
     "fair_weights",
     "gram",
     "mean",

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core import Server, State
 from ..errors import need
 
 _COLUMNS = 1 << 16  # looked at in one go, so that a long message takes little memory beside itself
@@ -65,6 +66,12 @@ mean = Mean()
 def weigh(rule: str, share: Tensor, ids: Tensor) -> Tensor:
     """[n] the weights of the clients that answered: all alike ("uniform") or by their number of samples ("size")."""
     return share[ids] if rule == "size" else share.new_ones(len(ids))
+
+
+def averaged(aggregate: Aggregator, weighting: str, server: Server, ids: Tensor, messages: State) -> Tensor:
+    """[k] the server's next "w": the aggregate of the messages' "w", weighed by the rule, as updates of the last."""
+    weights = weigh(weighting, server["share"], ids)
+    return aggregate(messages["w"], weights, server["w"], messages.get("loss"))
 
 
 def updates(messages: Tensor, reference: Tensor | None) -> tuple[Tensor, Tensor]:

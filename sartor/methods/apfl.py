@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..aggregators import Aggregator, mean, weigh
+from ..aggregators import Aggregator, averaged, mean
 from ..core import Batch, Local, Method, Problem, Server, State
 from ..couplings import Free
 from ..errors import need, not_negative, one_of
@@ -66,8 +66,7 @@ class APFL(Method):
         return {"v": v, "alpha": alpha}, {"w": w_i}
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        weights = weigh(self.weighting, server["share"], ids)
-        return server | {"w": self.aggregate(messages["w"], weights, server["w"], messages.get("loss"))}
+        return server | {"w": averaged(self.aggregate, self.weighting, server, ids, messages)}
 
     def personal(self, state: State, down: State, local: Local) -> Tensor:
         return torch.lerp(down["w"], state["v"], state["alpha"])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..aggregators import Aggregator, mean, weigh
+from ..aggregators import Aggregator, averaged, mean
 from ..core import Local, Method, Problem, Server, State
 from ..couplings import Free, Quadratic
 from ..diagnostics import inner_loop_warnings, prox_facts
@@ -43,8 +43,7 @@ class FedAvg(Method):
         return {}, {"w": self.solver.minimise(local, w, tie)}
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        weights = weigh(self.weighting, server["share"], ids)
-        return server | {"w": self.aggregate(messages["w"], weights, server["w"], messages.get("loss"))}
+        return server | {"w": averaged(self.aggregate, self.weighting, server, ids, messages)}
 
     def personal(self, state: State, down: State, local: Local) -> Tensor | None:
         return None if self.finetune is None else self.finetune.minimise(local, down["w"], Free(), stream=1)

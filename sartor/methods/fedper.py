@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..aggregators import Aggregator, mean, weigh
+from ..aggregators import Aggregator, averaged, mean
 from ..blocks import body_and_head
 from ..core import Local, Method, Problem, Server, State
 from ..couplings import Free
@@ -46,8 +46,7 @@ class FedPer(Method):
         return {"head": whole[:, k:]}, {"w": whole[:, :k]}
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        weights = weigh(self.weighting, server["share"], ids)
-        return server | {"w": self.aggregate(messages["w"], weights, server["w"], messages.get("loss"))}
+        return server | {"w": averaged(self.aggregate, self.weighting, server, ids, messages)}
 
     def shared(self, server: Server) -> None:
         return None

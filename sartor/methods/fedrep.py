@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..aggregators import Aggregator, mean, weigh
+from ..aggregators import Aggregator, averaged, mean
 from ..blocks import body_and_head
 from ..core import Local, Method, Problem, Server, State
 from ..couplings import Free
@@ -52,8 +52,7 @@ class FedRep(Method):
         return {"head": h}, {"w": phi}
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        weights = weigh(self.weighting, server["share"], ids)
-        return server | {"w": self.aggregate(messages["w"], weights, server["w"], messages.get("loss"))}
+        return server | {"w": averaged(self.aggregate, self.weighting, server, ids, messages)}
 
     def shared(self, server: Server) -> None:
         return None

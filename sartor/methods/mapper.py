@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..aggregators import Aggregator, mean, weigh
+from ..aggregators import Aggregator, averaged, mean
 from ..core import Local, Method, Problem, Server, State
 from ..couplings import Free
 from ..errors import need, one_of
@@ -60,8 +60,7 @@ class Mapper(Method):
         return {"h": h_l, "lambda": lam}, {"w": h_c}
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        weights = weigh(self.weighting, server["share"], ids)
-        return server | {"w": self.aggregate(messages["w"], weights, server["w"], messages.get("loss"))}
+        return server | {"w": averaged(self.aggregate, self.weighting, server, ids, messages)}
 
     def personal(self, state: State, down: State, local: Local) -> Tensor:
         return torch.lerp(down["w"], state["h"], state["lambda"])

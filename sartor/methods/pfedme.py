@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..aggregators import Aggregator, mean, weigh
+from ..aggregators import Aggregator, averaged, mean
 from ..core import Local, Method, Problem, Server, State
 from ..couplings import Quadratic
 from ..diagnostics import inner_loop_warnings, prox_facts
@@ -61,8 +61,7 @@ class PFedMe(Method):
         return {"theta": theta, "w": w_i}, {"w": w_i}
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        weights = weigh(self.weighting, server["share"], ids)
-        w = self.aggregate(messages["w"], weights, server["w"], messages.get("loss"))
+        w = averaged(self.aggregate, self.weighting, server, ids, messages)
         return server | {"w": (1 - self.beta) * server["w"] + self.beta * w}
 
     def personal(self, state: State, down: State, local: Local) -> Tensor:

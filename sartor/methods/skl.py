@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..aggregators import Aggregator, mean, weigh
+from ..aggregators import Aggregator, averaged, mean
 from ..core import Batch, Local, Method, Problem, Server, State
 from ..couplings import Free
 from ..errors import need, one_of, positive
@@ -65,8 +65,7 @@ class SKL(Method):
         return {}, {"w": self.solver.minimise(local, down["w"], Free())}
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        weights = weigh(self.weighting, server["share"], ids)
-        return server | {"w": self.aggregate(messages["w"], weights, server["w"], messages.get("loss"))}
+        return server | {"w": averaged(self.aggregate, self.weighting, server, ids, messages)}
 
     def personal(self, state: State, down: State, local: Local) -> Tensor:
         w = down["w"].contiguous()
