@@ -390,7 +390,7 @@ def test_compare_without_a_terminal_is_readable(compared: tuple[Path, str]) -> N
 
 @pytest.mark.parametrize("columns", [80, 100, 140])
 def test_the_table_fits(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sartor.cli.out._width", columns)
+    monkeypatch.setattr("sartor.cli.console.out._width", columns)
     text = good("compare", *QUICK, "--methods", "flame-lp-proj,fedavg,local", "--seeds", "0").out
     table = text[text.index("test accuracy over") :]
     assert "…" not in table and max(map(len, table.splitlines())) <= columns

@@ -1,0 +1,62 @@
+"""The command line, a file for each command: the only folder that knows Typer.
+
+`run`, `compare`, `reproduce`, `tune`, `predict`, `theory`, `list`, `doctor`, `federation`, `server`, `client`.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import warnings
+
+import typer
+
+from ..errors import SartorError, unknown
+from .console import app, err, out
+
+# isort: off  (sartor --help names commands in this order)
+from . import run, compare, tune, predict, reproduce, theory, federation, lookup  # noqa: F401
+# isort: on
+
+__all__ = ["app", "err", "main", "out"]
+
+
+def main() -> None:
+    """Run the command line. A mistake in the request is one line on standard error and exit code 2 (--debug: more)."""
+    debug = "--debug" in sys.argv
+    warnings.formatwarning = lambda message, *_: f"sartor: warning: {message}\n"
+    arguments = [a for a in sys.argv[1:] if a != "--debug"] or ["--help"]
+    try:
+        _check_command(arguments[0])
+        code = app(args=arguments, standalone_mode=False, prog_name="sartor")
+    except SartorError as e:
+        code = _refuse(str(e), debug)
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    except MemoryError as e:
+        code = _refuse(f"out of memory ({e}): take fewer clients, a smaller model or a smaller --chunk.", debug)
+    except Exception as e:
+        if not hasattr(e, "format_message"):  # not one of Typer's own
+            raise
+        code = _refuse(f"{e.format_message()} See sartor {arguments[0]} --help.", debug)
+    if code == 130:  # Typer itself may have turned the interrupt into this code
+        print(
+            "sartor: stopped. A run with --out goes on from its last checkpoint with --resume; compare, reproduce and "
+            "tune go on when they are called again.",
+            file=sys.stderr,
+        )
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _check_command(name: str) -> None:
+    known = [c.name or getattr(c.callback, "__name__", "") for c in app.registered_commands]
+    known += [str(group.name) for group in app.registered_groups]
+    if not name.startswith("-") and name not in known:
+        raise unknown("command", name, known)
+
+
+def _refuse(message: str, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    print("sartor: " + " ".join(message.split()), file=sys.stderr)
+    return 2

@@ -1,0 +1,143 @@
+"""`sartor compare`: methods beside each other, also under attack."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..compare import Comparison, Step, named
+from ..compare import compare as compare_all
+from ..data import describe
+from ..errors import need
+from ..grid import Scenario, listed, scenarios
+from ..methods import entry
+from ..recipe import Recipe
+from ..report import page, robustness, terminal
+from ..report.foot import judged
+from ..settings import has_lam
+from ..storage import write_json
+from ..verdict import verdict
+from .console import app, err, out, say_where, somewhere, vacant
+from .options import (
+    ABSENCE,
+    ENGINE,
+    JUDGING,
+    LAMS,
+    PRIVACY,
+    PROBLEM,
+    ROUNDS,
+    SOLVER,
+    TRAFFIC,
+    Json,
+    Quiet,
+    assignments,
+    by_method,
+    numbers,
+    takes,
+    values,
+)
+
+MOST_CLIENTS = 40  # that have names of their own, and are listed after a comparison
+DEMO = "flame,pfedme,ditto,lp-proj-1,lp-proj-2,fedamp,heurfedamp,fedavg,fedavg-ft,local"
+
+
+@app.command()
+@takes(PROBLEM, ROUNDS, ABSENCE, PRIVACY, TRAFFIC, LAMS, SOLVER, ENGINE, JUDGING)
+def compare(
+    ctx: typer.Context,
+    methods: Annotated[
+        str,
+        typer.Option(help="names with commas between them (list methods); fedavg+int8 has its own compressor"),
+    ] = DEMO,
+    seeds: Annotated[str, typer.Option(help="seeds with commas between them")] = "0,1,2",
+    aggregator: Annotated[str, typer.Option(help="as in mean,median,krum(f=2) (sartor list aggregators)")] = "mean",
+    attack: Annotated[str, typer.Option(help="as in none,sign-flip,gaussian(std=1) (sartor list attacks)")] = "none",
+    attackers: Annotated[
+        str | None, typer.Option(help="shares of hostile clients, as in 0,0.2,0.5 [0.2 with an attack, else 0]")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="METHOD.FIELD=VALUE", help="a method's field, e.g. flame.lam=1.0; repeatable"),
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="where all is kept; what is finished there is not run again")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare methods on the same clients, also under attack.
+
+    Lists of attacks, attackers and aggregators make a grid; cells that coincide run once.
+    """
+    names, each_seed = listed(methods, "methods"), numbers(seeds, int, "seeds")
+    plainly = list(dict.fromkeys(named(name)[0] for name in names))  # without their compressors
+    for name in plainly:
+        entry(name)
+    own = by_method(assignments(set_), plainly)
+    if (lams := ctx.params["lams"]) is not None:
+        for name in plainly:
+            own.setdefault(name, {}).update({"lam": lams} if has_lam(name) else {})
+    grid = scenarios(listed(attack, "attacks"), _shares(attackers, attack), listed(aggregator, "aggregators"))
+    plain = {k: v for k, v in ctx.params.items() if k not in Scenario._fields}
+    base = Recipe.of(values(plain), "the command line")
+    vacant(folder, "recipe.toml", "a single run; choose another --out")
+    somewhere(base, folder)
+    dataset = base.dataset()
+    talk = not (quiet or as_json)
+    if talk:
+        out.print(
+            describe(base.model_copy(update={"seed": each_seed[0]}).split(dataset).about) + f" (seed {each_seed[0]})"
+        )
+    table = _play_all(compare_all(base, names, each_seed, dataset, folder, own, grid), base.rounds, talk)
+    found, rows = verdict(table), table.rows()
+    drawn = _keep(folder, table, found) if folder is not None else True
+    if as_json:
+        print(json.dumps(table.summaries(), indent=1))
+    if talk:
+        each = table.by_client()
+        if base.dealt(dataset).startswith("natural") and len(each) <= MOST_CLIENTS:
+            out.print(terminal.by_client(each))
+        out.print(terminal.comparison(rows, out))
+        out.print("\n".join(filter(None, [terminal.explain(rows, len(each_seed)), judged(found)])))
+        say_where(folder)
+        if not drawn:
+            out.print("robustness.png was not drawn: it needs matplotlib (pip install 'sartor[plots]')")
+    errors = [c.summary["error"] for c in table.cells if "error" in c.summary]
+    need(len(errors) < len(table.cells), f"every method failed, {names[0]}: {errors[0] if errors else ''}")
+
+
+def _shares(attackers: str | None, attack: str) -> list[float]:
+    """The shares of attackers; where none are given, 0.2 for an attack."""
+    if attackers is None:
+        return [0.0 if attack == "none" else 0.2]
+    return numbers(attackers, float, "attackers")
+
+
+def _keep(folder: Path, table: Comparison, found: dict[str, Any]) -> bool:
+    """Write what a comparison leaves; False where a plot could not be drawn."""
+    write_json(folder / "compare.json", table.summaries())
+    write_json(folder / "significance.json", found)
+    write_json(folder / "clients.json", table.by_client())
+    page.write(folder / "report.html", page.of_comparison(table, found))
+    lines = robustness.panels(table.rows())
+    return not lines or robustness.write_png(folder / "robustness.png", lines, page.FLOOR)
+
+
+def _play_all(steps: Iterator[Step], rounds: int, talk: bool) -> Comparison:
+    """Play all cells; progress is live on a terminal, else a line for each finished cell."""
+    with terminal.progress(err) as bar:
+        task = bar.add_task("", total=None, note="", left="", visible=talk)
+        for table, method, seed, scenario, result in steps:
+            count, now = len(table.plan), terminal.left(table.left())
+            what = terminal.cell_name(method, scenario, seed)
+            bar.update(task, description=what, total=count * rounds, completed=len(table.cells) * rounds, left=now)
+            if result is not None:
+                bar.update(task, advance=result.run.round, note=terminal.note(result.history))
+            elif talk and not err.is_terminal:
+                line = f"{len(table.cells)}/{count} {terminal.done(table.cells[-1])}"
+                out.print(f"{line}; {now}" if now else line, soft_wrap=True)
+    return table

@@ -1,0 +1,46 @@
+"""The application, and where it prints."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from ..errors import need
+from ..recipe import Recipe
+
+app = typer.Typer(
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help=(
+        "Personalised federated learning: many clients learn together, each leaves with a model cut to its own data."
+    ),
+)
+# Text is printed as it is: a client may be called "[red]". Where nobody says how wide a page is, tables get room.
+_wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
+out = Console(highlight=False, markup=False, emoji=False, width=_wide)
+err = Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+def vacant(folder: Path | None, file: str, holds: str) -> None:
+    need(folder is None or not (folder / file).exists(), f"{folder} holds {holds}.")
+
+
+def somewhere(recipe: Recipe, folder: Path | None) -> None:
+    need(recipe.store == "memory" or folder is not None, "--store disk needs --out: that is where the states are kept.")
+
+
+def say_where(folder: Path | None, kept: str = "everything is in {}, see report.html") -> None:
+    out.print("nothing was saved: pass --out FOLDER to keep it" if folder is None else kept.format(folder))
+
+
+def print_rows(rows: list[dict[str, str]]) -> None:
+    """Names with a line each."""
+    wide = max(len(r["name"]) for r in rows)
+    for r in rows:
+        paper = f"  [{r['paper']}]" if r.get("paper", "-") != "-" else ""
+        out.print(f"{r['name']:<{wide}}  {r['line']}{paper}", soft_wrap=True)

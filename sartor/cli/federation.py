@@ -1,0 +1,119 @@
+"""`sartor federation`, `server`, `client`: a federation of real sites."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import need
+from ..report import terminal
+from ..storage import read_json
+from .console import app, out
+from .options import Json
+
+federation = typer.Typer(help="A real federation: make kits, see where it is, export.")
+app.add_typer(federation, name="federation")
+KitFolder = Annotated[Path, typer.Argument(help="a folder made by sartor federation init")]
+
+
+def _needs_nvflare() -> None:
+    have = importlib.util.find_spec("nvflare") is not None
+    need(have, "a real federation needs NVFlare: pip install 'sartor[nvflare]'.")
+
+
+@federation.command("init")
+def federation_init(
+    name: Annotated[str, typer.Option(help="what the federation is called")],
+    server: Annotated[str, typer.Option(help="HOST:PORT under which sites reach the server")],
+    sites: Annotated[str, typer.Option(help="the sites' names with commas between them")],
+    folder: Annotated[Path, typer.Option("--out", help="a new folder for the kits")],
+    days: Annotated[int, typer.Option(help="days for which the kits' certificates are valid")] = 360,
+) -> None:
+    """Make a kit for the server and one for each site: certificates, keys, and settings that allow nothing else."""
+    _needs_nvflare()
+    from ..deploy import kits
+
+    named = [s.strip() for s in sites.split(",")]
+    kits.make(name, server, named, folder, days)
+    out.print(kits.words(name, server, named), soft_wrap=True, end="")
+
+
+@federation.command("status")
+def federation_status(kit: KitFolder, as_json: Json = False) -> None:
+    """Say where the run of a kit is."""
+    _needs_nvflare()
+    from ..deploy import commands
+
+    found = commands.status(kit)
+    print(json.dumps(found, indent=1) if as_json else commands.words(found))
+
+
+@federation.command("export")
+def federation_export(
+    kit: KitFolder, folder: Annotated[Path, typer.Option("--out", help="a new folder for the models")]
+) -> None:
+    """Copy a kit's models: the global one at the server, at a site its clients' own."""
+    _needs_nvflare()
+    from ..deploy import commands
+
+    for line in commands.export(kit, folder):
+        print(line)
+
+
+@app.command()
+def server(
+    kit: KitFolder,
+    recipe: Annotated[Path, typer.Option(help="a recipe.toml: the method, its settings, the rounds")],
+    min_clients: Annotated[int, typer.Option(help="so many must answer; else a round waits, then is skipped")] = 2,
+    round_timeout: Annotated[float, typer.Option(help="seconds to wait for one round's answers")] = 120.0,
+    leave_out_after: Annotated[int, typer.Option(help="timeouts in a row after which a site is not waited for")] = 3,
+    join_timeout: Annotated[float, typer.Option(help="seconds to wait for all sites before the first round")] = 600.0,
+) -> None:
+    """Lead a federation.
+
+    Started again after a crash, it goes on to the same bytes.
+    """
+    _needs_nvflare()
+    from ..deploy.supervise import Server
+    from ..federation import Waiting
+
+    waiting = Waiting(round_timeout, min_clients, leave_out_after)
+    left = Server(kit, recipe, waiting, join_timeout, lambda text: print(text, flush=True)).play()
+    rows, found = read_json(left / "clients.json"), read_json(left / "summary.json")
+    out.print(terminal.per_client(rows))
+    out.print(terminal.one_line(found))
+    out.print(f"everything is in {left}; personal models are at the sites", soft_wrap=True)
+
+
+@app.command()
+def client(
+    kit: KitFolder,
+    data: Annotated[str, typer.Option(help="this site's own .csv, .parquet or .npz file; it is not sent")],
+    target: Annotated[str | None, typer.Option(help="tables: the column to predict")] = None,
+    client_key: Annotated[
+        str | None, typer.Option("--client-key", help="the column that says whose row it is [the file is one client]")
+    ] = None,
+    recipe: Annotated[Path | None, typer.Option(help="take part with this recipe only; refuse any other")] = None,
+    share: Annotated[str, typer.Option(help="scores that leave: metrics=each, mean (over this site) or none")] = (
+        "metrics=each"
+    ),
+    connect_timeout: Annotated[float, typer.Option(help="seconds to try to reach the server")] = 600.0,
+) -> None:
+    """Take part in a federation with this site's data.
+
+    Started again after a crash, it goes on to the same bytes.
+    """
+    _needs_nvflare()
+    from ..deploy.member import Own
+    from ..deploy.supervise import Client
+
+    what, _, value = share.partition("=")
+    need(what == "metrics", f"--share takes metrics=each, mean or none; got {share!r}.")
+    path = None if recipe is None else str(recipe.resolve())
+    own = Own(str(Path(data).resolve()), target, client_key, value, path)
+    left = Client(kit, own, connect_timeout, lambda text: print(text, flush=True)).play()
+    print(f"finished: this site's models are in {left}")

@@ -1,0 +1,51 @@
+"""`sartor list`, `doctor`, `version`: what there is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .. import __version__, catalogue, doctor, estimate
+from ..recipe import Recipe
+from .console import app, out, print_rows
+from .options import Json
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[str, typer.Argument(help=", ".join(catalogue.KINDS))] = "methods", as_json: Json = False
+) -> None:
+    """List what there is: name, paper, one line."""
+    rows = catalogue.rows(kind)
+    if as_json:
+        print(json.dumps(rows, indent=1, ensure_ascii=False))
+        return
+    print_rows(rows)
+
+
+@app.command("doctor")
+def doctor_(
+    recipe: Annotated[
+        Path | None, typer.Option(help="a recipe.toml: how long it will take and how much memory, by trying it")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what is installed and found, and what a recipe will cost."""
+    found = doctor.examine()
+    if recipe is not None:
+        found["estimate"] = estimate.estimate(Recipe.load(recipe))
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
+    out.print(doctor.words(found), soft_wrap=True)
+    if recipe is not None:
+        out.print(f"{recipe}: {estimate.words(found['estimate'])}", soft_wrap=True)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(__version__)

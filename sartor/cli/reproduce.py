@@ -1,0 +1,130 @@
+"""`sartor reproduce`: the experiments of the papers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import need
+from ..grid import listed
+from ..report import terminal
+from ..reproduce import Reproduction, Size, checked, document, figures, listing, outputs
+from .console import app, err, out
+from .options import Json, Quiet, assignments
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="an experiment (--list), or a .toml file of your own")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="say what there is, and how long it takes")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="the size that takes about a minute")] = False,
+    seeds: Annotated[int | None, typer.Option(help="how many seeds [the experiment's]")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUES", help="cells of a kind, as in dataset=mnist or method=flame,ditto; repeatable"
+        ),
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="rounds, in place of the experiment's; the table says so")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out", help="where all is kept; what is finished there is not run again [runs/reproduce/NAME]"),
+    ] = None,
+    record: Annotated[bool, typer.Option("--record", help="store the table among the package's results")] = False,
+    write: Annotated[
+        bool, typer.Option("--document", help="make docs/reproductions.md from the stored results")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Repeat an experiment of a paper, number by number.
+
+    The paper's numbers, ours with the method as it is written, ours as the authors' code does it, and verdicts.
+    """
+    if list_:
+        _list_experiments(listing.listing(), as_json)
+        return
+    need(name is not None or write, "say which experiment (sartor reproduce --list names them), or --document.")
+    if name is not None:
+        experiment = checked(name)
+        need(rounds is None or rounds >= 1, f"--rounds is at least 1; got {rounds}.")
+        wanted = {
+            k: listed(v, "--only") for k, v in assignments(only, "--only takes key=values, as in dataset=mnist").items()
+        }
+        size = Size.of(experiment, quick, seeds, wanted, rounds)
+        place = folder or Path("runs", "reproduce", experiment.name + ("-quick" if quick else ""))
+        _reproduce(Reproduction(experiment, size, place), not (quiet or as_json), as_json, record)
+    if write:
+        out.print(f"written: {document.write_document()}")
+
+
+def _list_experiments(rows: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(rows, indent=1, ensure_ascii=False))
+        return
+    words = [
+        [
+            r["name"],
+            r["line"],
+            r["where"],
+            f"{r['runs']}",
+            _minutes(r["minutes"]),
+            f"{r['quick_runs']}",
+            _minutes(r["quick_minutes"]),
+        ]
+        for r in rows
+    ]
+    head = ["name", "what", "where", "runs", "time", "quick: runs", "time"]
+    out.print(terminal.lines("sartor reproduce NAME; times are rough, on two idle cores", head, words))
+
+
+def _minutes(count: float) -> str:
+    return f"{count * 60:.0f} s" if count < 2 else f"{count:.0f} min" if count < 120 else f"{count / 60:.0f} h"
+
+
+def _reproduce(made: Reproduction, talk: bool, as_json: bool, record: bool) -> None:
+    """Play what is missing, write the table and show it."""
+    need(bool(made.cells), f"{made.experiment.name} has no such cells: --only leaves nothing of what this size is of.")
+    with terminal.progress(err) as bar:
+        task = bar.add_task("", total=None, note="", left="", visible=talk)
+        for done, total, job, result, ended, left in made.play():
+            now = terminal.left(left)
+            bar.update(task, description=job.name, total=total, completed=done, left=now)
+            if result is not None:
+                bar.update(task, note=terminal.note(result.history))
+            elif talk and not err.is_terminal and ended is not None:
+                said = f"failed, {ended['error']}" if "error" in ended else f"{ended['seconds']:.1f} s"
+                out.print("; ".join(filter(None, [f"{done}/{total} {job.name}: {said}", now])), soft_wrap=True)
+    table = made.table()
+    outputs.leave(made.folder, table)
+    drawn = figures.draw(made.folder / "figure.png", made, table)
+    before = document.stored(made.experiment.name, made.size.quick)
+    if as_json:
+        print(json.dumps(table, indent=1, ensure_ascii=False))
+    if talk:
+        _show_table(made, table, drawn, before)
+    if record:
+        kept = [document.record(table), document.keep_figure(made.folder / "figure.png", table)]
+        if talk:
+            out.print(f"stored: {', '.join(str(path) for path in kept if path is not None)}", soft_wrap=True)
+
+
+def _show_table(made: Reproduction, table: dict[str, Any], drawn: bool | None, before: dict[str, Any] | None) -> None:
+    out.print(terminal.lines(table["title"], *outputs.rows(table)))
+    out.print(f"as written: {outputs.counted(table)}")
+    if outputs.has_authors(table):
+        out.print(f"with the authors' switches: {outputs.counted(table, 'counts_authors')}")
+        out.print(f"these are: {table['why_authors']}", soft_wrap=True)
+    for line in outputs.failures(table):
+        out.print(line, soft_wrap=True)
+    if made.size.quick or made.size.rounds:
+        out.print("A small size: it shows that all runs, not what comes out of the experiment.")
+    if before is not None:
+        out.print(document.changed(table, before), soft_wrap=True)
+    if drawn is False:
+        out.print("figure.png was not drawn: it needs matplotlib (pip install 'sartor[plots]')")
+    files = "table.json, table.md, table.csv" + (" and figure.png" if drawn else "")
+    out.print(f"{files} are in {made.folder}; running again repeats only what failed or is missing", soft_wrap=True)

@@ -1,0 +1,126 @@
+"""`sartor run`: one method."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..compare import play_recipe
+from ..data import Clients, describe
+from ..errors import need
+from ..recipe import FREE, Recipe
+from ..report import page, terminal
+from ..result import Result
+from .console import app, err, out, say_where, somewhere, vacant
+from .options import (
+    ABSENCE,
+    ENGINE,
+    HOSTILITY,
+    JUDGING,
+    LAMS,
+    PRIVACY,
+    PROBLEM,
+    ROUNDS,
+    SOLVER,
+    TRAFFIC,
+    Json,
+    Quiet,
+    assignments,
+    takes,
+    values,
+)
+
+
+@app.command()
+@takes(PROBLEM, ROUNDS, HOSTILITY, ABSENCE, PRIVACY, TRAFFIC, LAMS, SOLVER, ENGINE, JUDGING)
+def run(
+    ctx: typer.Context,
+    method: Annotated[str, typer.Option(help="sartor list methods")] = "flame",
+    seed: Annotated[int, typer.Option(help="results depend on it and the settings only")] = 0,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="FIELD=VALUE", help="a method's field, e.g. lam=1.0 or solver.lr=0.1; repeatable"
+        ),
+    ] = None,
+    folder: Annotated[Path | None, typer.Option("--out", help="where all is kept; without it nothing is")] = None,
+    resume: Annotated[Path | None, typer.Option(help="go on with the run in this folder")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run one method."""
+    if resume is not None:
+        recipe, folder = _continued(ctx, resume, folder), resume
+    else:
+        recipe = Recipe.of(values(ctx.params) | {"settings": _own(ctx.params)}, "the command line").resolved()
+        vacant(folder, "recipe.toml", f"a run already; choose another --out, or go on with --resume {folder}")
+        vacant(folder, "compare.json", "a comparison; choose another --out")
+    somewhere(recipe, folder)
+    split = recipe.split(recipe.dataset())
+    talk = not (quiet or as_json)
+    if talk:
+        out.print(describe(split.about))
+        out.print(_settings_line(recipe))
+    result = _play(recipe, split, folder, quiet)
+    if folder is not None:
+        page.write(folder / "report.html", page.of_run(result, recipe.complete(split)))
+    if as_json:
+        print(json.dumps(result.summary, indent=1))
+    if talk:
+        _show(result, folder)
+
+
+def _own(given: dict[str, Any]) -> dict[str, str]:
+    """The method's own settings: --set's, and --lams, which is short for --set lam=0.1,1,2."""
+    lams = given.get("lams")
+    return assignments(given.get("set_")) | ({} if lams is None else {"lam": lams})
+
+
+def _continued(ctx: typer.Context, folder: Path, out_folder: Path | None) -> Recipe:
+    """The recipe of the run in `folder`. Options that may change when a run goes on are taken over, others refused."""
+    need(out_folder in (None, folder), f"--resume goes on in its own folder {folder}; leave --out away.")
+    saved = Recipe.load(folder / "recipe.toml")
+    given = {k: v for k, v in ctx.params.items() if getattr(ctx.get_parameter_source(k), "name", "") == "COMMANDLINE"}
+    found = values(given)
+    own = _own(given) | {f"solver.{k}": v for k, v in found.pop("solver").items()}
+    asked = Recipe.of({**saved.model_dump(), **found}, "the command line")
+    full = asked.model_copy(update={"settings": saved.settings | own})
+    full = full.resolved() if asked.method == saved.method else full
+    for key, value in full.model_dump().items():
+        was = getattr(saved.resolved(), key)
+        need(
+            key in FREE or value == was,
+            f"the run in {folder} has {key} = {was}; got {value}. "
+            "Resume without other settings, or start anew with --out.",
+        )
+    return full
+
+
+def _play(recipe: Recipe, split: Clients, folder: Path | None, quiet: bool) -> Result:
+    with terminal.progress(err) as bar:
+        task = bar.add_task(recipe.method, total=recipe.rounds, note="", left="", visible=not quiet)
+        for result in play_recipe(recipe, split, folder):
+            bar.update(task, completed=result.run.round, note=terminal.note(result.history))
+    return result
+
+
+def _show(result: Result, folder: Path | None) -> None:
+    out.print(terminal.per_client(result.clients))
+    out.print(terminal.one_line(result.summary))
+    for warning in result.summary["warnings"]:
+        out.print(f"warning: {warning}")
+    say_where(folder)
+
+
+def _settings_line(recipe: Recipe) -> str:
+    """The method as one would write it in Python."""
+
+    def call(name: str, values: dict[str, Any]) -> str:
+        words = {k: call(v.get("kind") or v["method"], v) if isinstance(v, dict) else v for k, v in values.items()}
+        inside = (f"{k}={v}" for k, v in words.items() if k not in ("kind", "method"))
+        return f"{name}({', '.join(inside)})"
+
+    return call(recipe.method, recipe.settings)

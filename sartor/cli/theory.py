@@ -1,0 +1,54 @@
+"""`sartor theory`: theorems held against experiment."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .. import catalogue, theory
+from ..errors import need
+from ..theory import shown
+from .console import app, out, print_rows
+from .options import Json, assignments
+
+
+@app.command("theory")
+def theory_(
+    name: Annotated[str | None, typer.Argument(help="which theorem or figure (--list), or all")] = None,
+    list_all: Annotated[bool, typer.Option("--list", help="say what there is")] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="a parameter, e.g. tau=0.5 or replicas=2000; repeatable"),
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="where table.json, table.csv, plot.png and verdict.txt go")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Hold the papers' theorems against experiment."""
+    if list_all:
+        rows = [{"name": n, "paper": c.paper, "line": catalogue.first_line(c)} for n, c in theory.NAMES.items()]
+        print(json.dumps(rows, indent=1, ensure_ascii=False)) if as_json else print_rows(rows)
+        return
+    need(name is not None, f"say which: sartor theory NAME, with NAME one of all, {', '.join(theory.NAMES)}.")
+    given = assignments(set_)
+    need(name != "all" or not given, "--set is for one check's parameters; name it in place of all.")
+    checks = [theory.check(n) for n in theory.NAMES] if name == "all" else [theory.check(str(name), given)]
+    reports = []
+    for check in checks:
+        finding = check.look()
+        reports.append(check.report(finding))
+        place = None if folder is None else folder / check.name if name == "all" else folder
+        drawn = place is None or shown.write(place, check, finding)
+        if as_json:
+            continue
+        if name != "all":
+            out.print(shown.table(finding))
+        out.print(f"{check.name}: {finding.sentence}", soft_wrap=True)
+        if not drawn:
+            out.print("the plot was left out: it needs matplotlib (pip install 'sartor[plots]')")
+    if as_json:
+        print(json.dumps(reports if name == "all" else reports[0], indent=1, ensure_ascii=False))

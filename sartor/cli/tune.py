@@ -1,0 +1,95 @@
+"""`sartor tune`: the same budget for every method."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..methods import entry
+from ..recipe import Recipe
+from ..report import terminal
+from ..tune import Tuning, set_line
+from ..tune import tune as tune_all
+from .console import app, err, out, say_where
+from .options import (
+    ENGINE,
+    HOSTILITY,
+    JUDGING,
+    PROBLEM,
+    ROUNDS,
+    SOLVER,
+    Json,
+    Quiet,
+    assignments,
+    by_method,
+    numbers,
+    takes,
+    values,
+)
+
+UNUSED = ("lr", "store", "checkpoint_every", "diagnostics", "oracle")  # step sizes are tuned; nothing else is kept
+
+
+@app.command()
+@takes(PROBLEM, ROUNDS, HOSTILITY, SOLVER, ENGINE, JUDGING, without=UNUSED)
+def tune(
+    ctx: typer.Context,
+    methods: Annotated[
+        str, typer.Option(help="names with commas between them (sartor list methods)")
+    ] = "flame,pfedme,ditto",
+    budget: Annotated[int, typer.Option(help="trials of each method, its defaults included")] = 20,
+    sampler: Annotated[str, typer.Option(help="grid, random or tpe (Optuna)")] = "random",
+    seeds: Annotated[str, typer.Option(help="seeds with commas between them")] = "0,1,2",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="METHOD.FIELD=VALUE", help="a field that is held fixed, e.g. flame.lam=1.0; repeatable"
+        ),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out", help="where tune.json is kept; trials that are finished there are not repeated"),
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Tune methods fairly, on validation data.
+
+    Every method has the same number of trials over a stated search space, with the same seeds.
+    """
+    names, each_seed = [m.strip() for m in methods.split(",")], numbers(seeds, int, "seeds")
+    for one in names:
+        entry(one)
+    fixed = by_method(assignments(set_), names)
+    given = {k: v for k, v in ctx.params.items() if k != "budget"}  # of trials; a recipe's is of bytes
+    base = Recipe.of(values(given) | {"diagnostics": False}, "the command line")
+    talk = not (quiet or as_json)
+    with terminal.progress(err) as bar:
+        task = bar.add_task("", total=len(names) * budget, note="", left="", visible=talk)
+        for tuning, method, number in tune_all(base, names, each_seed, base.dataset(), budget, sampler, folder, fixed):
+            last = tuning.trials[method][-1]
+            said = "failed" if last.score is None else f"{last.score:.4f}"
+            bar.update(task, description=method, advance=1, note=f"validation {said}")
+            if talk and not err.is_terminal:
+                out.print(f"{method} {number + 1}/{budget}: {said}  {set_line(method, last.settings)}", soft_wrap=True)
+    if as_json:
+        print(json.dumps(tuning.table(), indent=1))
+    if talk:
+        _show_tuning(tuning, folder)
+
+
+def _show_tuning(tuning: Tuning, folder: Path | None) -> None:
+    words = []
+    for method, trials in tuning.trials.items():
+        best, failed = tuning.best(method), sum(t.score is None for t in trials)
+        scores = [f"{t.score:.4f}" if t and t.score is not None else "failed" for t in (trials[0], best)]
+        words.append([method, *scores, f"{len(trials)}" + (f" ({failed} failed)" if failed else "")])
+    out.print(terminal.lines("validation accuracy", ["method", "defaults", "best", "trials"], words))
+    out.print("Mean over clients (chosen models) and seeds; no test data were looked at. To compare with the best:")
+    for method in tuning.trials:
+        if (best := tuning.best(method)) is not None:
+            out.print(set_line(method, best.settings), soft_wrap=True)
+    say_where(folder, "tune.json is in {}")
