@@ -14,7 +14,8 @@ import typer
 from ..errors import SartorError, unknown
 from .console import app, err, out
 
-# isort: off  (sartor --help names commands in this order)
+# In the order in which sartor --help names them.
+# isort: off
 from . import run, compare, tune, predict, reproduce, theory, federation, lookup  # noqa: F401
 # isort: on
 
