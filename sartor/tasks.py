@@ -79,7 +79,9 @@ class ModelTask:
         self._norms = [name for name, m in modules if isinstance(m, OwnBatchNorm)]
         convolutional = any(isinstance(m, nn.modules.conv._ConvNd) for _, m in modules)
         self.vectorise = not convolutional if vectorise is None else vectorise
-        self._alone = fused(self.training) if compiled.available() else self.training  # for one client at a time
+        self._alone, self._scoring_alone = (  # for one client at a time
+            fused(m) if compiled.available() else m for m in (self.training, self.scoring)
+        )
         self._dense = DenseNet.of(self.training, self.kind) if vectorise is None else None
         single = self._dense is not None and len(self._dense.biases) == 1
         self.one_layer = (self.kind, self._dense.biases[0]) if self._dense is not None and single else None
@@ -256,7 +258,7 @@ class ModelTask:
         one_for_all = len(theta) > 1 and theta.stride(0) == 0 and not own  # an expanded view: one model, so one product
         if one_for_all or len(theta) == 1:
             single = {k: v[0] for k, v in own.items()}
-            output = self._one_output(self.unflatten(theta[0]), x.flatten(0, 1), weight, key, single, self.scoring)
+            output = self._scored(self.unflatten(theta[0]), x.flatten(0, 1), weight, key, single)
             return output.reshape(*x.shape[:2], *output.shape[1:])
         params = self.unflatten(theta)
         if self.vectorise:
@@ -265,10 +267,14 @@ class ModelTask:
             )
             return stacked
         each = [
-            self._one_output([p[i] for p in params], x[i], weight, key, {k: v[i] for k, v in own.items()}, self.scoring)
+            self._scored([p[i] for p in params], x[i], weight, key, {k: v[i] for k, v in own.items()})
             for i in range(len(theta))
         ]
         return torch.stack(each)
+
+    def _scored(self, params: list[Tensor], x: Tensor, weight: Tensor, key: Tensor, own: State) -> Tensor:
+        """One model's outputs [b, k] on inputs [b, ...]."""
+        return self._one_output(params, _channels_last(x), weight, key, own, self._scoring_alone)
 
     @torch.no_grad()
     def statistics(self, theta: Tensor, batch: Batch) -> State:
