@@ -67,6 +67,7 @@ class Team:
         self.messages = {k: shared([self.room, *v.shape[1:]], v.dtype) for k, v in messages.items()}
         self.trained: list[tuple[Tensor, State]] = []  # at a worker: new states that are not yet kept
         self.workers = Workers(workers, self._serve)
+        del self.train, self.keep  # the workers have them; here they would keep the engine alive, and so its workers
 
     def fits(self, ids: Tensor, down: State) -> bool:
         """Whether a round with these clients and this downlink has the shapes that were agreed on."""
