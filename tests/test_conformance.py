@@ -6,7 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance import CASES, PARTIAL, PLAIN, RAISES, SLOW, agrees, data, disturbed, disturbed_processes, of_run, of_sites
+from conformance import (
+    CASES,
+    PARTIAL,
+    PLAIN,
+    RAISES,
+    SLOW,
+    agrees,
+    data,
+    disturbed,
+    disturbed_processes,
+    of_run,
+    of_sites,
+)
 from sites import NAMES, Federation
 
 from sartor.compare import play_recipe
