@@ -104,12 +104,13 @@ class Actors:
         """`mark` is a file that every machine must see, if the folder in which it lies is said to be everywhere."""
         self.ray, self.mark, self.everywhere, self.say = _ray(), mark, everywhere, say
         self.parts = {site: self.ray.put(part) for site, part in parts.items()}
-        self.actors = {site: self._new() for site in parts}
+        self.actors: dict[str, Any] = {}
         self.lost = dict.fromkeys(parts, 0)  # in a row
         self.asked: dict[str, bytes] = {}
         self.standing: dict[Any, str] = {}
-        for site in parts:
-            self._begin(site)
+        fresh = {site: self._new() for site in parts}  # all at once, as each takes a while
+        for site, actor in fresh.items():
+            self._enter(site, actor)
 
     def _new(self) -> Any:
         if _Spare.actors:
@@ -117,27 +118,43 @@ class Actors:
         options = {"num_cpus": 1, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
         return self.ray.remote(Shard).options(**options).remote()
 
-    def _begin(self, site: str) -> None:
+    def _enter(self, site: str, actor: Any) -> None:
+        """Give a shard to an actor; to another one where this one is lost before it has it."""
+        while True:
+            self.actors[site] = actor
+            try:
+                return self._begin(site, actor)
+            except self.ray.exceptions.RayError as e:
+                self._count(site, e)
+                self._kill(site)
+                _Spare.actors.clear()  # they may be lost, too
+                actor = self._new()
+
+    def _begin(self, site: str, actor: Any) -> None:
         """Wait for the actor, look whether it fits, and give it its clients."""
-        about = self.actors[site].about.remote(str(self.mark))
+        about = actor.about.remote(str(self.mark))
         while not self.ray.wait([about], timeout=_LOOK)[0]:
             free = self.ray.available_resources().get("CPU", 0)
             self.say(f"waiting for the cluster to start {site}: {free:g} of its CPUs are free")
-        try:
-            found = self.ray.get(about)
-        except self.ray.exceptions.ActorDiedError as e:
-            said = [line for line in str(e).splitlines() if line.strip()]
-            raise SartorError(
-                f"an actor could not be started: {said[-1].strip()} Every machine of the cluster needs sartor, "
-                "in the version that is here."
-            ) from e
+        found = self.ray.get(about)
         check(found["versions"], versions(), f"the machine {found['host']}")
         need(
             found["sees"] or not self.everywhere,
             f"the machine {found['host']} does not see {self.mark.parent}: --out must be a folder that all machines "
             "of the cluster share.",
         )
-        self.ray.get(self.actors[site].begin.remote(self.parts[site]))
+        self.ray.get(actor.begin.remote(self.parts[site]))
+
+    def _count(self, site: str, error: Exception) -> None:
+        """One more lost actor; the last of too many is an error."""
+        self.lost[site] += 1
+        if self.lost[site] >= _TRIES:
+            said = next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), "")
+            raise SartorError(
+                f"{site} was lost {_TRIES} times in a row ({type(error).__name__}: {said}). Out of memory? Then take "
+                "more --workers or a smaller --chunk. Or a machine of the cluster without this sartor? What was saved "
+                "is unharmed; go on with --resume."
+            ) from error
 
     def post(self, site: str, request: bytes) -> None:
         self.standing = {ref: other for ref, other in self.standing.items() if other != site}
@@ -157,30 +174,15 @@ class Actors:
                 except self.ray.exceptions.RayTaskError as e:
                     raise e.cause if isinstance(e.cause, SartorError) else e from None
                 except self.ray.exceptions.RayError as e:
-                    self._replace(site, e)
+                    self._count(site, e)
+                    self.say(f"{site} was lost; another actor goes on where it was")
+                    self._kill(site)
+                    _Spare.actors.clear()  # they may be lost, too
+                    self._enter(site, self._new())
+                    self.post(site, self.asked[site])
             if left <= 0:
                 break
         return found
-
-    def _replace(self, site: str, error: Exception) -> None:
-        """A new actor in place of a lost one: it finds the states in the folder, and goes on where that one was."""
-        while True:
-            self.lost[site] += 1
-            if self.lost[site] > _TRIES:
-                raise SartorError(
-                    f"{site} was lost {_TRIES} times in a row (killed, or out of memory?): {_first(error)} What was "
-                    "saved is unharmed; go on with --resume, with more --workers or a smaller --chunk."
-                ) from error
-            self.say(f"{site} was lost; another actor goes on where it was")
-            self._kill(site)
-            _Spare.actors.clear()  # they may be gone, too
-            self.actors[site] = self._new()
-            try:
-                self._begin(site)
-                break
-            except self.ray.exceptions.RayError as e:
-                error = e
-        self.post(site, self.asked[site])
 
     def _kill(self, site: str) -> None:
         with contextlib.suppress(Exception):  # it is gone already, or the cluster is
@@ -195,7 +197,3 @@ class Actors:
                 _Spare.actors.append(actor)
             else:
                 self._kill(site)
-
-
-def _first(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
