@@ -186,13 +186,14 @@ def _compare(got: Outcome, wanted: Outcome, tolerance: float) -> None:
                 assert found.tobytes() == right.tobytes()
     assert len(got.history) == len(wanted.history)
     for line, right_line in zip(got.history, wanted.history, strict=True):
-        # Diagnostics are not asked of sites, and an estimate of curvature magnifies the order of sums.
-        asked = bool(line["diagnostics"]) and not tolerance
+        asked = bool(line["diagnostics"]) and not tolerance  # not of sites; and curvature magnifies the order of sums
         left_out = {"seconds"} | (set() if asked else {"diagnostics", "warnings"})
         found_numbers, right_numbers = (_numbers(entry, left_out) for entry in (line, right_line))
         assert found_numbers.keys() == right_numbers.keys()
         for k, v in found_numbers.items():
-            assert v == right_numbers[k] or abs(v - right_numbers[k]) <= tolerance * (1 + abs(v)), k
+            # A diagnostic is computed from a state where it lies: a product's last bit depends on the address.
+            near = TOLERANCE if k.startswith("diagnostics/") else tolerance
+            assert v == right_numbers[k] or abs(v - right_numbers[k]) <= near * (1 + abs(v)), k
 
 
 def _numbers(line: dict[str, Any], left_out: set[str], prefix: str = "") -> dict[str, float]:

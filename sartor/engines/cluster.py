@@ -60,6 +60,8 @@ def connect(address: str | None, actors: int) -> int:
         else:
             _join(ray, address, quiet)
             atexit.register(ray.shutdown)  # leaves the cluster as it is
+        # Ray would print on standard output that a process was lost; who asked for JSON does not expect it there.
+        ray._private.worker.print_to_stdstream = lambda *_, **__: None
     return int(ray.cluster_resources().get("CPU", 0))
 
 
@@ -70,15 +72,7 @@ def _start(ray: Any, cpus: int, options: dict[str, Any]) -> None:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     atexit.register(ray.shutdown)  # before: what was registered last is done first
     ray.init(address="local", num_cpus=cpus, include_dashboard=False, _temp_dir=folder, **options)
-    _Spare.kept = True
-
-
-class _Spare:
-    """Actors of a run that is over: the next run takes them. Only in a cluster of our own, where they are in nobody's
-    way: to start one takes seconds."""
-
-    kept = False
-    actors: ClassVar[list[Any]] = []
+    Actors.own_cluster = True
 
 
 def _join(ray: Any, address: str, options: dict[str, Any]) -> None:
@@ -98,7 +92,15 @@ def _join(ray: Any, address: str, options: dict[str, Any]) -> None:
 
 
 class Actors:
-    """A transport: an actor for each shard. One that is lost is replaced, and asked again what it was asked."""
+    """A transport: an actor for each shard. One that is lost is replaced, and asked again what it was asked.
+
+    A process has one run at work at a time: the one that asks takes the actors of the one that asked before, which can
+    have them back, as its states are in its folder. So a result that is kept is in nobody's way.
+    """
+
+    own_cluster: ClassVar[bool] = False
+    at_work: ClassVar[Actors | None] = None
+    spare: ClassVar[list[Any]] = []  # of runs that are over, in a cluster of our own: to start one takes seconds
 
     def __init__(self, parts: dict[str, Part], mark: Path, everywhere: bool, say: Callable[[str], None]) -> None:
         """`mark` is a file that every machine must see, if the folder in which it lies is said to be everywhere."""
@@ -108,13 +110,37 @@ class Actors:
         self.lost = dict.fromkeys(parts, 0)  # in a row
         self.asked: dict[str, bytes] = {}
         self.standing: dict[Any, str] = {}
-        fresh = {site: self._new() for site in parts}  # all at once, as each takes a while
+        self._take()
+
+    def _take(self) -> None:
+        if Actors.at_work is not None:
+            Actors.at_work._give()
+        Actors.at_work = self
+        fresh = {site: self._new() for site in self.parts}  # all at once, as each takes a while
+        if not Actors.own_cluster:
+            Actors.spare.clear()
         for site, actor in fresh.items():
             self._enter(site, actor)
 
+    def _give(self) -> None:
+        """Let go of all actors; those that are still at work are ended."""
+        for site, actor in self.actors.items():
+            if site in self.standing.values():
+                self._kill(site)
+            else:
+                Actors.spare.append(actor)
+        self.actors, self.standing, Actors.at_work = {}, {}, None
+
+    def end(self) -> None:
+        """The run is over."""
+        if self.ray.is_initialized() and Actors.at_work is self:
+            self._give()
+            if not Actors.own_cluster:
+                Actors.spare.clear()  # an actor that nobody knows is ended
+
     def _new(self) -> Any:
-        if _Spare.actors:
-            return _Spare.actors.pop()
+        if Actors.spare:
+            return Actors.spare.pop()
         options = {"num_cpus": 1, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
         return self.ray.remote(Shard).options(**options).remote()
 
@@ -127,7 +153,7 @@ class Actors:
             except self.ray.exceptions.RayError as e:
                 self._count(site, e)
                 self._kill(site)
-                _Spare.actors.clear()  # they may be lost, too
+                Actors.spare.clear()  # they may be lost, too
                 actor = self._new()
 
     def _begin(self, site: str, actor: Any) -> None:
@@ -157,6 +183,8 @@ class Actors:
             ) from error
 
     def post(self, site: str, request: bytes) -> None:
+        if Actors.at_work is not self:
+            self._take()
         self.standing = {ref: other for ref, other in self.standing.items() if other != site}
         self.asked[site] = request
         self.standing[self.actors[site].answer.remote(request)] = site
@@ -177,7 +205,7 @@ class Actors:
                     self._count(site, e)
                     self.say(f"{site} was lost; another actor goes on where it was")
                     self._kill(site)
-                    _Spare.actors.clear()  # they may be lost, too
+                    Actors.spare.clear()  # they may be lost, too
                     self._enter(site, self._new())
                     self.post(site, self.asked[site])
             if left <= 0:
@@ -187,13 +215,3 @@ class Actors:
     def _kill(self, site: str) -> None:
         with contextlib.suppress(Exception):  # it is gone already, or the cluster is
             self.ray.kill(self.actors[site])
-
-    def end(self) -> None:
-        """End these actors, or keep them for the next run where they are idle."""
-        if not self.ray.is_initialized():
-            return
-        for site, actor in self.actors.items():
-            if _Spare.kept and site not in self.standing.values():
-                _Spare.actors.append(actor)
-            else:
-                self._kill(site)

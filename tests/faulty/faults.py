@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-VARIABLE = "SARTOR_TEST_FAULT"
+VARIABLE, MARKS = "SARTOR_TEST_FAULT", "SARTOR_TEST_MARKS"
+ANYBODY = -1
 
 
 @dataclass(frozen=True)
 class Fault:
-    """In round `round` (the first is 0) the client raises; with `seconds` it takes so much longer instead."""
+    """In round `round` (the first is 0) the client raises; with `seconds` it takes so much longer instead.
+
+    Where the environment names a folder for marks, a file there has the number of the process in which it happens.
+    """
 
     client: int
     round: int
@@ -40,7 +44,9 @@ def installed(fault: Fault) -> Iterator[None]:
     stage_of = LocalEngine._stage
 
     def faulty(self: LocalEngine, stage: str, round: int, ids: Any, down: Any) -> Any:
-        if stage == "train" and round == fault.round and fault.client in ids.tolist():
+        if stage == "train" and round == fault.round and fault.client in (ANYBODY, *ids.tolist()):
+            if MARKS in os.environ:
+                Path(os.environ[MARKS], str(os.getpid())).touch()
             if fault.seconds is None:
                 raise RuntimeError(f"the fault of client {fault.client}")
             time.sleep(fault.seconds)

@@ -1,0 +1,40 @@
+"""A program for test_ray.py: `sartor` with a Ray cluster of its own is killed, and goes on.
+
+python ray_driver.py FOLDER PRELUDE ARGUMENTS OF SARTOR ...
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+MAIN = "from sartor.cli import main; main()"
+
+
+def main(folder: Path, prelude: str, arguments: list[str]) -> None:
+    place = folder / "ray"
+    done = subprocess.run([sys.executable, "-c", prelude + MAIN, *arguments, "--out", place], check=False)
+    assert done.returncode == -9, done
+    end = time.monotonic() + 30
+    while left() and time.monotonic() < end:
+        time.sleep(0.2)
+    print("left:", left())
+    shutil.copytree(place, folder / "local")
+    for engine in ("ray", "local"):
+        words = ["run", "--resume", folder / engine, "--engine", engine, "--quiet"]
+        subprocess.run([sys.executable, "-c", MAIN, *words], check=True)
+
+
+def left() -> int:
+    """How many processes of a cluster there are."""
+    found = [p for p in psutil.process_iter(["status", "cmdline"]) if p.info["status"] != psutil.STATUS_ZOMBIE]
+    return sum(any("ray" in Path(word).name for word in p.info["cmdline"][:4]) for p in found if p.pid != 1)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
