@@ -61,11 +61,11 @@ MANY = (*MANY, "--rounds", 4, "--evaluate-every", 2, "--checkpoint-every", 3, "-
 
 @pytest.mark.federation
 def test_a_node_killed_in_mid_round_changes_no_byte(tmp_path: Path) -> None:
-    own = ("--engine", "ray", "--address", "127.0.0.1:6390", "--workers", 4, "--out", tmp_path / "ray")
+    own = ("--engine", "ray", "--address", "127.0.0.1:6390", "--workers", 2, "--out", tmp_path / "ray")
     said = namespaces.run(HERE / "ray_nodes.py", tmp_path, *MANY, *own)
     print(said)
     assert "another actor goes on where it was" in said
-    assert "refused: 2 sartor: 9 actors need a CPU each; the cluster has 4. Take fewer --workers." in said
+    assert "refused: 2 sartor: 9 actors need a CPU each; the cluster has 2. Take fewer --workers." in said
     good(*MANY, "--out", tmp_path / "local")
     same_run(tmp_path / "local", tmp_path / "ray")
 
@@ -91,7 +91,7 @@ def test_a_killed_driver_goes_on_with_either_engine(tmp_path: Path) -> None:
     short = (*short, "--checkpoint-every", 2, "--quiet")
     good(*short, "--out", tmp_path / "whole")
     said = namespaces.run(HERE / "ray_driver.py", tmp_path, KILL_IN_ROUND, *short, "--engine", "ray", "--workers", 2)
-    assert "left: 0" in said
+    assert "left: []" in said
     for engine in ("ray", "local"):
         same_run(tmp_path / "whole", tmp_path / engine)
 

@@ -27,7 +27,6 @@ _LOOK = 20.0  # seconds after which somebody who waits is told for what
 _TRIES = 5  # lost actors in a row, of one shard, after which it is given up
 _QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_DEDUP_LOGS": "1",
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to anybody
 }
 
