@@ -191,9 +191,7 @@ def _compare(got: Outcome, wanted: Outcome, tolerance: float) -> None:
         found_numbers, right_numbers = (_numbers(entry, left_out) for entry in (line, right_line))
         assert found_numbers.keys() == right_numbers.keys()
         for k, v in found_numbers.items():
-            # A diagnostic is computed from a state where it lies: a product's last bit depends on the address.
-            near = TOLERANCE if k.startswith("diagnostics/") else tolerance
-            assert v == right_numbers[k] or abs(v - right_numbers[k]) <= near * (1 + abs(v)), k
+            assert v == right_numbers[k] or abs(v - right_numbers[k]) <= tolerance * (1 + abs(v)), k
 
 
 def _numbers(line: dict[str, Any], left_out: set[str], prefix: str = "") -> dict[str, float]:

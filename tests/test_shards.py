@@ -74,8 +74,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     made.clear()
 
 
-@pytest.mark.parametrize("chunk", [1, 2, None])
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize(("name", "chunk"), [*((name, 2) for name in PLAIN), ("flame", 1), ("flame", None)])
 def test_conformance(name: str, chunk: int | None, tmp_path: Path) -> None:
     """Whole chunks go to shards, so the bits are the local engine's, however many shards there are."""
     recipe = CASES[name].whole(engine="ray", chunk=chunk)
@@ -84,7 +83,7 @@ def test_conformance(name: str, chunk: int | None, tmp_path: Path) -> None:
     agrees(CASES[name], of_run(tmp_path), chunk)
 
 
-@pytest.mark.parametrize("name", PARTIAL)
+@pytest.mark.parametrize("name", PARTIAL[::2])
 def test_conformance_of_partial_participation(name: str, tmp_path: Path) -> None:
     """One at a time to the bit. Together, a shard stacks those of its own clients that are asked: to 1e-6."""
     for chunk, tolerance in ((1, 0.0), (2, 1e-6)):
@@ -98,7 +97,7 @@ def test_conformance_of_partial_participation(name: str, tmp_path: Path) -> None
 SMALL: dict[str, Any] = {"model": "softmax", "clients": 12, "rounds": 4, "evaluate_every": 2, "checkpoint_every": 2}
 OPTIONS: dict[str, dict[str, Any]] = {
     "mlp, unequal chunks": {"model": "mlp(8)", "chunk": 5},
-    "cnn-like layers": {"model": "2nn", "clients": 5, "rounds": 2},
+    "many alike": {"partition": "iid", "clients": 100, "minimum": 2, "model": "mlp(16)", "chunk": 25},
     "an attack, krum": {"method": "fedavg", "attack": "gaussian", "aggregator": "krum"},
     "an attack on data": {"attack": "label-poison"},
     "an attack on gradients": {"attack": "gradient-flip"},
@@ -132,7 +131,7 @@ def test_everything_is_as_with_the_local_engine(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("store", ["memory", "disk"])
-@pytest.mark.parametrize("engines", [("ray", "ray"), ("local", "ray"), ("ray", "local")], ids="-".join)
+@pytest.mark.parametrize("engines", [("local", "ray"), ("ray", "local")], ids="-".join)
 def test_a_run_goes_on_with_any_engine(engines: tuple[str, str], store: str, tmp_path: Path) -> None:
     """Interrupted after round 3, of which the last checkpoint does not know."""
     recipe = Recipe.of({**SMALL, "chunk": 4, "cohort": 7, "method": "pfedme", "store": store})
@@ -162,8 +161,7 @@ def test_own_models_and_methods_are_sent() -> None:
 # --- exactly once -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("when", ["before", "after", "both"])
-@pytest.mark.parametrize("store", ["memory", "disk"])
+@pytest.mark.parametrize(("when", "store"), [("before", "memory"), ("after", "disk"), ("both", "memory")])
 def test_a_killed_shard_goes_on_where_it_was(when: str, store: str, tmp_path: Path) -> None:
     """Killed before it computes, or after its states are on the disk and before its answer arrives."""
     recipe = Recipe.of({**SMALL, "chunk": 4, "cohort": 7, "method": "pfedme", "store": store})

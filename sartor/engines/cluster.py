@@ -157,6 +157,7 @@ class Actors:
 
     def _begin(self, site: str, actor: Any) -> None:
         """Wait for the actor, look whether it fits, and give it its clients."""
+        actor.alone.remote()
         about = actor.about.remote(str(self.mark))
         while not self.ray.wait([about], timeout=_LOOK)[0]:
             free = self.ray.available_resources().get("CPU", 0)

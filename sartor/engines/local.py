@@ -30,6 +30,7 @@ from .stack import Stack
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
+_LINE = 64  # bytes: where PyTorch's own memory begins
 _CACHE_BYTES = 5 << 19  # what a chunk's models may take: measured, one step's working set is several times that
 _MOST = 25  # clients in a chunk, however small their models: their batches are in the cache too
 _SIDE_BY_SIDE = 2  # a cohort is cut into at least so many chunks, to keep so many cores at work ...
@@ -158,6 +159,8 @@ class LocalEngine:
     def _stage(self, stage: str, round: int, ids: np.ndarray, down: State) -> tuple[State, State]:
         rows = torch.from_numpy(ids)
         state = {k: v[rows] for k, v in self.states.items()}
+        if stage != "train":  # methods train on copies, but score states where they lie
+            state = {k: _aligned(v) for k, v in state.items()}
         visits = self.visits[rows] + (stage == "train")
         task = self._tasks.get()
         try:
@@ -233,6 +236,12 @@ class SerialEngine(LocalEngine):
         except Exception as e:
             e.add_note(f"client {self.data.names[int(ids[0])]}, round {round + 1}, stage {stage}")
             raise
+
+
+def _aligned(value: Tensor) -> Tensor:
+    """The same rows where vector instructions like them: a product's last bit must not depend on an address, which
+    another engine, or a disk, would not have."""
+    return value if value.data_ptr() % _LINE == 0 else value.clone()
 
 
 def problem_of(task: Task, data: Clients, seed: int, pretrained: bool = False) -> Problem:

@@ -24,6 +24,7 @@ from ..federation.site import Site, nothing
 from ..federation.store import Held
 from .bench import Bench
 from .local import LocalEngine
+from .orphans import die_with_parent
 
 _PACKAGE = Path(__file__).parent.parent
 _ROUNDS = 1 << 31  # a simulation may always be played on
@@ -99,6 +100,13 @@ class Shard:
     def __init__(self) -> None:
         self.part: Part | None = None
         self._site: Site | None = None
+        self._watched = False
+
+    def alone(self) -> None:
+        """This process is Ray's: it ends with its node, also where that was killed."""
+        if not self._watched:
+            self._watched = True
+            die_with_parent()
 
     def about(self, mark: str) -> dict[str, Any]:
         """Where this is, with which versions, and whether it sees the file `mark`."""
