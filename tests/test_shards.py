@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commandline import same_run
+from commandline import good, same_run
 from conformance import CASES, PARTIAL, PLAIN, agrees, of_run
 from federations import ragged
 from sites import Calls
@@ -287,3 +287,15 @@ def test_only_a_shards_own_samples_are_held() -> None:
             assert torch.equal(own.y[own.rows(i, part)], clients.y[clients.rows(i, part)])
     assert len(own.x) == sum(int(clients.counts(p)[i]) for i in (1, 4) for p in PARTS)
     assert len(own.x[own.rows(0, "train")]) == 0
+
+
+def test_a_comparison_over_actors(tmp_path: Path) -> None:
+    """Cell by cell; those of an earlier call are not played again."""
+    words = ("compare", "--methods", "flame,ditto", "--seeds", "0,1", "--rounds", 2, "--model", "softmax", "--quiet")
+    for engine in ("local", "ray"):
+        good(*words, "--engine", engine, "--out", tmp_path / engine)
+    for cell in ("flame-0", "ditto-0", "flame-1", "ditto-1"):
+        same_run(tmp_path / "local" / cell, tmp_path / "ray" / cell)
+    assert len(made) == 4
+    good(*words, "--engine", "ray", "--out", tmp_path / "ray")
+    assert len(made) == 4
