@@ -18,7 +18,7 @@ from table import Result, met, page
 
 HERE = Path(__file__).parent
 RECORD = HERE / "results.json"
-OURS = {"plain loop": "plain_loop.py", "roofline": "roofline.py", "scaling": "scaling.py"}
+OURS = {"plain loop": "plain_loop.py", "roofline": "roofline.py", "scaling": "scaling.py", "Ray": "ray_actors.py"}
 PEERS = {"Flower's simulation": "flower_simulation.py", "pfl-research": "pfl_simulation.py"}
 QUICK = {"plain loop": ["plain_loop.py", "--quick"], "workers": ["scaling.py", "--workers", "--repeats", "3"]}
 SLOWEST = 3600  # seconds that a part may take

@@ -14,6 +14,8 @@ INTRODUCTION = {
     "pfl-research": "Seconds per round; ratio = pfl / ours.",
     "workers": "Seconds per round; theirs is one worker; ratio = one worker / two.",
     "scaling": "Seconds per round, no evaluation.",
+    "Ray": "Seconds per round; ours is the local engine with two workers, theirs Ray with two actors on this machine, "
+    "which write all states to disk; ratio = Ray / local.",
 }
 
 

@@ -27,7 +27,7 @@ from .threads import cores
 from .traffic import Goal, parse_bytes
 from .wrappers import Attack, Compressed, Hostile, Privacy, Private, Reporting, attacks, hostile_clients
 
-ENGINES = ("local", "serial")
+ENGINES = ("local", "serial", "ray")
 
 
 def natural_loss(clients: Clients) -> str:
@@ -48,6 +48,8 @@ def prepare(
     chunk: int | None = None,
     workers: int | None = None,
     store: Path | None = None,
+    address: str | None = None,
+    folder: Path | None = None,
     compile: bool = False,
     attack: Attack | None = None,
     attackers: float = 0.0,
@@ -71,6 +73,9 @@ def prepare(
     With `attackers` but no `attack` nobody attacks, and the same clients as with one are left out of the scores.
     """
     one_of("a run", "engine", engine, ENGINES)
+    need(
+        address is None or engine == "ray", f"an address is that of a Ray cluster, for the engine ray; got {address!r}."
+    )
     need(chunk is None or chunk >= 1, f"a chunk holds at least 1 client; got {chunk}.")
     need(workers is None or workers >= 1, f"a run needs at least 1 worker; got {workers}.")
     need(
@@ -103,14 +108,18 @@ def prepare(
         played = Compressed(played, compress, compress_down, seed)
         server, start = played.init(problem)
     room.check(method, problem.start, len(clients), server, start, cohort, store is not None)
-    if workers is not None and workers > cores():
+    if workers is not None and workers > cores() and address is None:
         text = f"{workers} workers on {cores()} cores take turns: that is slower than {cores()}."
         warnings.warn(text, stacklevel=2)
-    made: Engine = (
-        LocalEngine(played, task, clients, start, seed, chunk, workers, store)
-        if engine == "local"
-        else SerialEngine(played, task, clients, start, seed, store)
-    )
+    made: Engine
+    if engine == "ray":
+        from .engines.ray import RayEngine
+
+        made = RayEngine(played, task, clients, start, seed, chunk, workers, store, address, folder)
+    elif engine == "local":
+        made = LocalEngine(played, task, clients, start, seed, chunk, workers, store)
+    else:
+        made = SerialEngine(played, task, clients, start, seed, store)
     run = Run(played, made, problem, server, cohort, sampling, store, failures or Failures(), report, goal or Goal())
     about = {
         "method": type(getattr(method, "method", method)).__name__.lower(),  # of a wrapped one, what is inside
@@ -154,7 +163,8 @@ def fit(
     and models of the round with the best mean validation accuracy, in place of the "last"); oracle (also score the
     choice between personal and global made on test data, as some papers do); privacy (Privacy(noise=1.0, clip=0.5):
     what leaves a client is clipped and noisy); unseen (clients that take no part and are served when training is over),
-    unseen_steps (with how many visits); engine, chunk, workers; store (a folder for states larger than memory); compile
+    unseen_steps (with how many visits); engine, chunk, workers; address (of a Ray cluster),
+    folder (for it: one that all its machines share); store (a folder for states larger than memory); compile
     (torch.compile for an own model of other than plain layers: 10 to 30 seconds first, then a little faster); dtype,
     device.
     """

@@ -28,7 +28,7 @@ from .wrappers import Privacy, attacks, check_attackers
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 # What may change when a run goes on.
 FREE = (
-    *("rounds", "evaluate_every", "checkpoint_every", "engine", "chunk", "workers"),
+    *("rounds", "evaluate_every", "checkpoint_every", "engine", "chunk", "workers", "address"),
     *("diagnostics", "oracle", "patience", "budget", "target_accuracy"),
 )
 
@@ -76,6 +76,7 @@ class Recipe(BaseModel):
     engine: str = "local"
     chunk: int | None = None
     workers: int | None = None
+    address: str | None = None  # of a Ray cluster: auto or HOST:PORT; none: the engine ray starts its own
     store: str = "memory"  # or disk: client states in the run's folder, for federations larger than memory
     dtype: str = "float32"
     device: str = "cpu"
@@ -137,6 +138,8 @@ class Recipe(BaseModel):
             chunk=self.chunk,
             workers=self.workers,
             store=None if self.store == "memory" or folder is None else folder / "state" / "rows",
+            address=self.address,
+            folder=None if folder is None else folder / "state" / "ray",
             attack=attack(full.attack),
             attackers=full.attackers or 0.0,
             failures=self._failures(),

@@ -19,16 +19,21 @@ from .errors import SartorError, reason
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place when the block ends well; else `path` stays as it was."""
+def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
+    """A temporary file beside `path` that takes its place when the block ends well; else `path` stays as it was.
+
+    A `durable` one outlives the machine; another one outlives the process, which is much faster.
+    """
     temporary = path.with_name(f".{path.name}.part")  # always the same: what a killed run leaves is overwritten
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
-        with open(temporary, "rb") as f:
-            os.fsync(f.fileno())
+        if durable:
+            with open(temporary, "rb") as f:
+                os.fsync(f.fileno())
         os.replace(temporary, path)
-        _sync(path.parent)
+        if durable:
+            _sync(path.parent)
     except (OSError, SafetensorError) as e:
         raise SartorError(
             f"cannot write {path}: {reason(e)}. What was saved there before is unharmed; "
@@ -67,7 +72,7 @@ def read_json(path: Path) -> Any:
         raise SartorError(f"cannot read {path}: {e}.") from e
 
 
-def save_tensors(path: Path, tensors: State, about: Mapping[str, Any]) -> None:
+def save_tensors(path: Path, tensors: State, about: Mapping[str, Any], durable: bool = True) -> None:
     """Write tensors and a JSON note to one safetensors file, atomically."""
     whole: State = {}
     for k, v in tensors.items():
@@ -75,7 +80,7 @@ def save_tensors(path: Path, tensors: State, about: Mapping[str, Any]) -> None:
         taken = {other.untyped_storage().data_ptr() for other in whole.values()}
         lone = v.untyped_storage().nbytes() == v.nbytes and v.untyped_storage().data_ptr() not in taken
         whole[k] = v if lone else v.clone()  # the format wants every tensor in memory of its own
-    with replacing(path) as temporary:
+    with replacing(path, durable) as temporary:
         save_file(whole, temporary, metadata={"sartor": json.dumps(about, allow_nan=False)})
 
 

@@ -109,9 +109,12 @@ SOLVER = [
     _option("weight_decay", float | None, None, help="the local solver's weight decay"),
 ]
 ENGINE = [
-    _option("engine", str, "local", help="local (vectorised) or serial (one client at a time, to find errors)"),
+    _option("engine", str, "local", help="local (vectorised), serial (one client at a time, to find errors) or ray"),
     _option("chunk", int | None, None, help="clients computed together [what fits the cache]"),
-    _option("workers", int | None, None, help="chunks computed side by side [2, or the cores there are]"),
+    _option(
+        "workers", int | None, None, help="chunks computed side by side [2, or the cores there are; ray: its CPUs]"
+    ),
+    _option("address", str | None, None, help="a Ray cluster to join: auto or HOST:PORT [ray starts one here]"),
     _option("store", str, "memory", help="where client states are kept: memory, or disk (in --out)"),
     _option("dtype", str, "float32", help="float32 or float64"),
 ]

@@ -48,6 +48,18 @@ class Clients:
         names = [self.names[int(i)] for i in ids]
         return Clients(self.x, self.y, self.bounds[np.asarray(ids)], names, self.classes, self.about)
 
+    def holding(self, ids: Sequence[int] | np.ndarray) -> Clients:
+        """The same federation with only these clients' samples: of the others it is known how many they have."""
+        at, bounds, rows = 0, self.bounds - self.bounds[:, :1], []
+        for i in ids:
+            rows.append(slice(int(self.bounds[i, 0]), int(self.bounds[i, 3])))
+            bounds[i] += at
+            at += rows[-1].stop - rows[-1].start
+        others = np.setdiff1d(np.arange(len(self)), np.asarray(ids))
+        bounds[others] += at  # beyond the end
+        x, y = (torch.cat([v[here] for here in rows]) for v in (self.x, self.y))
+        return Clients(x, y, bounds, self.names, self.classes, self.about)
+
     def to(self, device: str | torch.device | None = None, dtype: torch.dtype | None = None) -> Clients:
         """The same clients on another device or in another floating-point type."""
         y = self.y.to(device, dtype) if self.y.is_floating_point() else self.y.to(device)

@@ -30,6 +30,7 @@ from .stack import Stack
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
+_LINE = 64  # bytes: where PyTorch's own memory begins
 _CACHE_BYTES = 5 << 19  # what a chunk's models may take: measured, one step's working set is several times that
 _MOST = 25  # clients in a chunk, however small their models: their batches are in the cache too
 _SIDE_BY_SIDE = 2  # a cohort is cut into at least so many chunks, to keep so many cores at work ...
@@ -53,6 +54,7 @@ class LocalEngine:
         self.method, self.task, self.data, self.seed = method, task, data, seed
         self.clients = len(data)
         self.chunk = chunk
+        self.stacks: tuple[int, ...] = ()  # where all whose data are here are asked: how they are cut, if not by itself
         self.store = store
         self.workers = workers or min(_SIDE_BY_SIDE, cores())
         empty: Empty = forked.shared if self.workers > 1 and data.x.device.type == "cpu" else torch.empty
@@ -81,7 +83,7 @@ class LocalEngine:
 
     def map(self, stage: str, round: int, ids: Tensor, down: State) -> tuple[Tensor, State]:
         place = ids.numpy()
-        chunks = self._chunks(np.argsort(-self.data.counts("train")[place], kind="stable"))
+        chunks = self.cut(place)
         with one_thread():
             if stage != "train":
                 return ids, self._gathered(chunks, self._by_threads(stage, round, place, chunks, down))
@@ -92,7 +94,7 @@ class LocalEngine:
                 for base in self._memory.values():
                     base.lay_out()
                 kept = [(ids[torch.from_numpy(here)], state) for here, (state, _) in zip(chunks, found, strict=True)]
-                self._each(lambda one: self._keep(*one), kept)
+                self._each(lambda one: self.keep(*one), kept)
                 messages = self._gathered(chunks, found)
                 self._team = self._make_team(chunks, down, messages)
             self.visits[ids] += 1
@@ -119,7 +121,7 @@ class LocalEngine:
         self._each(put, range(len(chunks)))
         return messages
 
-    def _keep(self, ids: Tensor, state: State) -> None:
+    def keep(self, ids: Tensor, state: State) -> None:
         """Take over clients' new states, after every client of the round has finished."""
         for k, v in state.items():
             if k in self._memory:
@@ -134,7 +136,7 @@ class LocalEngine:
         if self._pool is None or len(chunks) == 1 or not here or not forked.available():
             return None
         workers = min(self.workers, len(chunks))
-        return forked.Team(workers, partial(self._stage, "train"), self._keep, sum(map(len, chunks)), down, messages)
+        return forked.Team(workers, partial(self._stage, "train"), self.keep, sum(map(len, chunks)), down, messages)
 
     def _each(self, work: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
         """The work on every item, by all workers."""
@@ -142,9 +144,12 @@ class LocalEngine:
             return list(self._pool.map(work, items))
         return [work(item) for item in items]
 
-    def _chunks(self, by_size: np.ndarray) -> list[np.ndarray]:
+    def cut(self, ids: np.ndarray) -> list[np.ndarray]:
         """Places in the cohort, largest clients first, cut into chunks of clients of similar size."""
+        by_size = np.argsort(-self.data.counts("train")[ids], kind="stable")
         n = len(by_size)
+        if self.stacks and sum(self.stacks) == n:
+            return np.split(by_size, np.cumsum(self.stacks)[:-1])
         if self.chunk:
             return np.array_split(by_size, -(-n // self.chunk))
         fits = max(1, min(_MOST, _CACHE_BYTES // (self.task.size * self.data.x.element_size())))
@@ -154,6 +159,8 @@ class LocalEngine:
     def _stage(self, stage: str, round: int, ids: np.ndarray, down: State) -> tuple[State, State]:
         rows = torch.from_numpy(ids)
         state = {k: v[rows] for k, v in self.states.items()}
+        if stage != "train":  # methods train on copies, but score states where they lie
+            state = {k: _aligned(v) for k, v in state.items()}
         visits = self.visits[rows] + (stage == "train")
         task = self._tasks.get()
         try:
@@ -229,6 +236,12 @@ class SerialEngine(LocalEngine):
         except Exception as e:
             e.add_note(f"client {self.data.names[int(ids[0])]}, round {round + 1}, stage {stage}")
             raise
+
+
+def _aligned(value: Tensor) -> Tensor:
+    """The same rows where vector instructions like them: a product's last bit must not depend on an address, which
+    another engine, or a disk, would not have."""
+    return value if value.data_ptr() % _LINE == 0 else value.clone()
 
 
 def problem_of(task: Task, data: Clients, seed: int, pretrained: bool = False) -> Problem:

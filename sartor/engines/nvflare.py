@@ -6,9 +6,7 @@ that nothing happens twice, is the business of sartor.federation.
 
 from __future__ import annotations
 
-import os
 import queue
-import threading
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -26,9 +24,9 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from ..federation.hub import Transport
+from .orphans import die_with_parent
 
 TASK, PAYLOAD = "sartor", "payload"
-_ORPHAN = 1.0  # seconds between two looks whether the parent process still lives
 
 
 class Aborted(Exception):
@@ -146,18 +144,6 @@ class SiteSide(Executor):  # type: ignore[misc]
 
 def _kit(fl_ctx: FLContext) -> Path:
     return Path(fl_ctx.get_engine().get_workspace().get_root_dir())
-
-
-def die_with_parent() -> None:
-    """End this process soon after the one that started it: a job without its daemon would hold states and ports."""
-    parent = int(os.environ.get("SARTOR_DAEMON", os.getppid()))  # it may be gone before this is asked
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_ORPHAN)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True, name="parent watch").start()
 
 
 def job(name: str, server: str, site: str, sites: Sequence[str]) -> dict[str, dict[str, Any]]:

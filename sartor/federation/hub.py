@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from ..core import State
-from ..errors import Silent, need, positive
-from .messages import Damaged, Message, Spec, decode, encode, packed, unpacked
+from ..errors import Diverged, SartorError, Silent, need, positive
+from .messages import Damaged, Message, Spec, decode, encode, packed, plain, unpacked
 from .site import REASONS
 
 STEPS = "steps"
@@ -56,7 +56,7 @@ class Hub:
         run: str,
         agreement: str,
         roster: Mapping[str, Sequence[int]],  # which clients each site has
-        specs: Mapping[str, Spec],  # by stage: what an answer holds
+        specs: Mapping[str, Spec] | None,  # by stage: what an answer holds; none: a simulation, where all comes back
         transport: Transport,
         waiting: Waiting,
         say: Callable[[str], None],
@@ -80,13 +80,15 @@ class Hub:
 
     def map(self, stage: str, round: int, ids: Tensor, down: State) -> tuple[Tensor, State]:
         """Ask the sites. What a stage that is not training does not bring is NaN; personal models stay where they are,
-        and diagnostics, which are of the size of a model, are not asked for."""
-        if stage == "diagnose":
+        and diagnostics, which are of the size of a model, are not asked for: but in a simulation all comes back."""
+        if stage == "diagnose" and self.specs is not None:
             return ids, {}
         asked = self._requests(stage, round, ids, down)
         found = self._gather(stage, round, asked, self.waiting.clients if stage == "train" else 1)
         if stage == "train":
             return self._trained(round, found)
+        if self.specs is None:
+            return _joined(found)
         if stage == "personal":
             return ids, {}
         if not found:
@@ -98,14 +100,10 @@ class Hub:
         return ids, out
 
     def _trained(self, round: int, found: dict[str, _Answer]) -> tuple[Tensor, State]:
-        rows = sorted((client, site, at) for site, (ids, _) in found.items() for at, client in enumerate(ids))
-        ids = torch.tensor([client for client, _, _ in rows], dtype=torch.int64)
+        ids, values = _joined(found)
         self.since[ids] = round
-        self._steps += sum(int(values[STEPS].sum()) for _, values in found.values())
-        names = [k for k in self.specs["train"] if k != STEPS] if rows else []
-        return ids, {
-            k.removeprefix("message/"): torch.stack([found[site][1][k][at] for _, site, at in rows]) for k in names
-        }
+        self._steps += int(values.pop(STEPS).sum()) if found else 0
+        return ids, {k.removeprefix("message/"): v for k, v in values.items()}
 
     def _requests(self, stage: str, round: int, ids: Tensor, down: State) -> dict[str, Message]:
         """A request for each site that has any of these clients."""
@@ -170,8 +168,7 @@ class Hub:
             if why is not None or request is None:
                 self.counts[why or "foreign"] += 1
                 return False
-            spec = self.specs.get(stage, {})
-            found[site] = reply.clients, unpacked(reply.arrays, len(reply.clients), spec, stage != "train")
+            found[site] = reply.clients, self._values(stage, reply)
         except Damaged as e:
             self.counts["damaged"] += 1
             self.say(f"an answer of site {site} was not taken: {e}")
@@ -184,11 +181,20 @@ class Hub:
         self.silent[site] = 0
         return False
 
+    def _values(self, stage: str, reply: Message) -> State:
+        """An answer's rows, checked against what was agreed on."""
+        n = len(reply.clients)
+        if self.specs is None:
+            return plain(reply.arrays, n)
+        return unpacked(reply.arrays, n, self.specs.get(stage, {}), stage != "train")
+
     def _refused(self, site: str, reply: Message, pending: dict[str, Message]) -> bool:
         """A site that has not joined (it was away, or is new on its disk) is told the terms; others have reasons."""
         why = str(reply.note.get("why"))
         why = why if why in REASONS else "damaged"
         self.refusals[why] += 1
+        if self.specs is None:
+            raise _error(why, reply.note)
         if why == "foreign" and site in pending and site in self.welcome:
             self.transport.post(site, self.welcome[site])
         elif pending.pop(site, None) is not None:
@@ -233,3 +239,18 @@ class Hub:
 
 
 _Answer = tuple[tuple[int, ...], State]
+
+
+def _joined(found: Mapping[str, _Answer]) -> tuple[Tensor, State]:
+    """All sites' rows by rising client."""
+    ids, order = torch.tensor([c for clients, _ in found.values() for c in clients], dtype=torch.int64).sort()
+    values = [v for _, v in found.values()]
+    return ids, {k: torch.cat([v[k] for v in values])[order] for k in (values[0] if values else ())}
+
+
+def _error(why: str, note: Mapping[str, object]) -> Exception:
+    """In a simulation an error at a site is the run's error, in its own words."""
+    text = str(note.get("text"))
+    if why == "diverged":
+        return Diverged(text)
+    return SartorError(text) if note.get("own") else RuntimeError(f"at a site:\n{text}")

@@ -26,6 +26,7 @@ _HEADER = 1 << 24  # bytes of a header: ids of a million clients
 _KINDS = (
     *("hello", "joined", "welcome", "ready", "done", "noted"),  # before the first round, and after the last
     *("train", "evaluate", "personal", "answer", "refused"),
+    *("diagnose", "states"),  # in a simulation, where everything may come back
 )
 _TYPES = {
     t.name: t
@@ -172,6 +173,12 @@ def unpacked(arrays: Mapping[str, np.ndarray], rows: int, spec: Spec, numbers: b
         value = torch.from_numpy(np.array(found, dtype=found.dtype.newbyteorder("=")))
         out[k] = value if len(value) == rows else value.expand(rows, *shape)
     return out
+
+
+def plain(arrays: Mapping[str, np.ndarray], rows: int) -> State:
+    """Received arrays as tensors [rows, ...] as they are: in a simulation also NaN, which an attacker may send."""
+    found = {k: torch.from_numpy(np.array(v, dtype=v.dtype.newbyteorder("="))) for k, v in arrays.items()}
+    return {k: v if len(v) == rows else v.expand(rows, *v.shape[1:]) for k, v in found.items()}
 
 
 def spec_of(tensors: State) -> Spec:

@@ -9,8 +9,9 @@ whose answer never arrived has not happened: the next one begins where the serve
 from __future__ import annotations
 
 import hashlib
+import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,8 +20,8 @@ from torch import Tensor
 
 from ..core import State
 from ..errors import Diverged, SartorError
-from .messages import Damaged, Message, Spec, decode, encode, packed, row, unpacked
-from .store import Held, Store, stacked
+from .messages import Damaged, Message, Spec, decode, encode, packed, plain, row, unpacked
+from .store import Held, Keeper, stacked
 
 # Why a request or a reply was not taken: its bytes, its run or sender, its settings, its round (old, ahead, or from a
 # state that is gone), its work (raised, NaN), or the disk.
@@ -48,12 +49,18 @@ class Site:
     ids: Sequence[int]
     down: dict[str, Spec]  # by stage: what the server sends for each client
     bench: Bench
-    store: Store
+    store: Keeper
     keep: Callable[[int, Tensor, State], None]  # what becomes of the personal models: they stay here
     seat: str = ""  # what only this copy of the site knows, and says with each answer
     share: str = "each"  # scores of each client leave the site, or their mean over its clients, or none
     counts: dict[str, int] = field(default_factory=lambda: {"answered": 0, "repeated": 0, **dict.fromkeys(REASONS, 0)})
     log: Callable[[str], None] = lambda text: None
+    open: bool = (
+        False  # a simulation: all that is asked for comes back, with the words of errors, and is not judged here
+    )
+
+    def __post_init__(self) -> None:
+        self._own = frozenset(self.ids)
 
     def answer(self, data: bytes) -> bytes:
         """The reply to a request. A request that cannot be taken changes nothing, is counted and is refused in a word:
@@ -61,29 +68,24 @@ class Site:
         try:
             request = decode(data)
             self._check(request)
-            reply = self._reply(request)
-        except _Refused as e:
-            return self._refuse(e.args[0], e.args[1])
-        except Damaged as e:
-            return self._refuse("damaged", str(e))
-        except Diverged as e:
-            return self._refuse("diverged", str(e))
-        except OSError as e:
-            return self._refuse("disk", str(e))
-        except SartorError as e:
-            full = isinstance(e.__cause__, OSError)
-            return self._refuse("disk" if full else "failed", str(e))
+            return encode(self._reply(request))
         except Exception as e:
-            return self._refuse("failed", f"{type(e).__name__}: {e}")
-        return encode(reply)
+            return self._refuse(e)
 
-    def _refuse(self, why: str, text: str) -> bytes:
+    def _refuse(self, error: Exception) -> bytes:
+        why = _why(error)
         self.counts[why] += 1
+        text = str(error) if isinstance(error, SartorError | OSError) else f"{type(error).__name__}: {error}"
         self.log(f"refused ({why}): {text}")
-        return encode(Message("refused", self.run, self.agreement, note={"why": why}))
+        note: dict[str, Any] = {"why": why}
+        if self.open:
+            own = isinstance(error, SartorError)
+            note |= {"text": text if own else "".join(traceback.format_exception(error)), "own": own}
+        return encode(Message("refused", self.run, self.agreement, note=note))
 
     def _check(self, request: Message) -> None:
-        mine = request.kind in ("train", "evaluate", "personal") and set(request.clients) <= set(self.ids)
+        stages = ("train", "evaluate", "personal", *(("diagnose", "states") if self.open else ()))
+        mine = request.kind in stages and set(request.clients) <= self._own
         if request.run != self.run or not mine or not request.clients or len(request.since) != len(request.clients):
             raise _Refused("foreign", "a request of another run, or for clients that are not here")
         if request.agreement != self.agreement:
@@ -102,14 +104,23 @@ class Site:
             arrays = self._train(request)
         else:
             held = [self._held(i, s) for i, s in zip(request.clients, request.since, strict=True)]
-            found = self._work(request, held)[1]
-            if request.kind == "personal":
-                self.keep(request.round, torch.tensor(request.clients), found)
-                found = {}
-            arrays = packed(shared(found, self.share))
+            arrays = packed(self._look(request, held))
         self.counts["answered"] += 1
         named = (self.run, self.agreement, request.round, request.clients, request.since)
         return Message("answer", *named, arrays, {"stage": request.kind, "seat": self.seat})
+
+    def _look(self, request: Message, held: list[Held]) -> State:
+        """What a stage that changes nothing brings."""
+        if request.kind == "states":
+            states = stacked([h.state for h in held])
+            return {f"state/{k}": v for k, v in states.items()} | {"visits": torch.tensor([h.visits for h in held])}
+        found = self._work(request, held)[1]
+        if self.open:
+            return found
+        if request.kind == "personal":
+            self.keep(request.round, torch.tensor(request.clients), found)
+            return {}
+        return shared(found, self.share)
 
     def _held(self, client: int, round: int) -> Held:
         held = self.store.after(client, round)
@@ -133,27 +144,44 @@ class Site:
             held = [self._held(i, s) for i, s in zip(request.clients, request.since, strict=True)]
             state, message, steps = self._work(request, held)
             done = []
-            for at, (client, before) in enumerate(zip(request.clients, held, strict=True)):
+            for at, before in enumerate(held):
                 own, reply = ({k: v.clone() for k, v in row(t, at).items()} for t in (state, message))
                 now = (request.round, before.round, marks[at], before.visits + 1, int(steps[at]), own, reply)
                 done.append(Held(*now))
-                self.store.put(client, done[-1])
+            self.store.put(dict(zip(request.clients, done, strict=True)))
         replies = packed(stacked([h.reply for h in done])) if done[0].reply else {}
         return {f"message/{k}": v for k, v in replies.items()} | {"steps": np.array([h.steps for h in done])}
 
     def _work(self, request: Message, held: list[Held]) -> tuple[State, State, Tensor]:
-        down = unpacked(request.arrays, len(held), self.down[request.kind])
+        n = len(held)
+        down = plain(request.arrays, n) if self.open else unpacked(request.arrays, n, self.down[request.kind])
         visits = torch.tensor([h.visits for h in held])
         ids, state = torch.tensor(request.clients), stacked([h.state for h in held])
         return self.bench(request.kind, request.round, ids, state, visits, down)
 
 
-class _Refused(Exception):
+class _Refused(SartorError):
     """Why, and what is said here."""
+
+    def __init__(self, why: str, text: str) -> None:
+        super().__init__(text)
+        self.why = why
+
+
+def _why(error: Exception) -> str:
+    """The one word that a server is told."""
+    if isinstance(error, _Refused):
+        return error.why
+    for kind, word in ((Damaged, "damaged"), (Diverged, "diverged"), (OSError, "disk")):
+        if isinstance(error, kind):
+            return word
+    return "disk" if isinstance(error, SartorError) and isinstance(error.__cause__, OSError) else "failed"
 
 
 def _marks(request: Message) -> list[str]:
     """For each client a hash of what it was sent."""
+    if all(len(v) == 1 for v in request.arrays.values()) and len(request.clients) > 1:  # the same to all
+        return _marks(replace(request, clients=request.clients[:1])) * len(request.clients)
     out = []
     for at in range(len(request.clients)):
         found = hashlib.sha256()

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
@@ -35,6 +36,22 @@ class Held:
     reply: State
 
 
+class Keeper(Protocol):
+    """What a site needs of its disk."""
+
+    def after(self, client: int, round: int) -> Held | None:
+        """The client as it was after this round (−1: before the first); None where that is not known any more."""
+        ...
+
+    def newest(self, client: int) -> int:
+        """The last round in which the client trained; −1: none."""
+        ...
+
+    def put(self, done: Mapping[int, Held]) -> None:
+        """Keep clients' rounds beside those from which they began; when this returns they are on the disk."""
+        ...
+
+
 class Store:
     """The clients' states of one run in one folder."""
 
@@ -51,18 +68,19 @@ class Store:
         return self._slots[client]
 
     def after(self, client: int, round: int) -> Held | None:
-        """The client as it was after this round (−1: before the first); None where that is not known any more."""
         held = [h for h in self.slots(client).values() if h.round == round]
         if held:
             return held[0]
         return self.first if round == -1 else None
 
     def newest(self, client: int) -> int:
-        """The last round in which the client trained; −1: none."""
         return max((h.round for h in self.slots(client).values()), default=-1)
 
-    def put(self, client: int, held: Held) -> None:
-        """Keep a round beside the one from which it began; when this returns it is on the disk."""
+    def put(self, done: Mapping[int, Held]) -> None:
+        for client, held in done.items():
+            self._put(client, held)
+
+    def _put(self, client: int, held: Held) -> None:
         slots = self.slots(client)
         taken = [slot for slot, h in slots.items() if h.round == held.since]
         slot = next(s for s in _SLOTS if s not in taken)
