@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 _UP = 0x1
-_SIOCSIFFLAGS, _SIOCSIFADDR = 0x8914, 0x8916
+_SIOCSIFFLAGS = 0x8914
 
 
 @functools.cache
@@ -33,13 +33,13 @@ def _prefix() -> list[str] | None:
     return None
 
 
-def start(program: Path, *arguments: object, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+def start(program: Path, *arguments: object, env: Mapping[str, str]) -> subprocess.Popen[str]:
     """Python with this program, apart from everything; a test that cannot have that is skipped."""
     words = _prefix()
     if words is None:
         pytest.skip("unshare is not allowed here, and Ray must not listen on a network")
     command = [*words, sys.executable, __file__, str(program), *map(str, arguments)]
-    kept = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, _path()))} | dict(env or {})
+    kept = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, _path()))} | dict(env)
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=kept)
 
 
@@ -48,9 +48,12 @@ def _path() -> list[str | None]:
     return [str(here), str(here.parent), os.environ.get("PYTHONPATH")]
 
 
-def run(program: Path, *arguments: object, timeout: float = 240, env: Mapping[str, str] | None = None) -> str:
+def run(program: Path, *arguments: object, timeout: float = 240) -> str:
     """The same to its end, which must be a good one; what it printed."""
-    with start(program, *arguments, env=env) as process:
+    with (
+        tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as short,  # the names of Ray's sockets must be short
+        start(program, *arguments, env={"TMPDIR": short}) as process,
+    ):
         try:
             out, err = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -62,14 +65,9 @@ def run(program: Path, *arguments: object, timeout: float = 240, env: Mapping[st
 
 
 def lo_up() -> None:
-    """What `ip link set lo up` does; and a second address on it, as if there were a network card."""
+    """What `ip link set lo up` does."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", _UP))
-
-
-def short_folder() -> str:
-    """A folder with a name that leaves room for the names of Ray's sockets."""
-    return tempfile.mkdtemp(prefix="ray-", dir="/tmp")
 
 
 if __name__ == "__main__":

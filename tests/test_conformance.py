@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conformance import (
     CASES,
@@ -16,6 +18,7 @@ from conformance import (
     data,
     disturbed,
     disturbed_processes,
+    expected,
     of_run,
     of_sites,
 )
@@ -90,3 +93,16 @@ def test_sites_over_nvflare(name: str, tmp_path: Path) -> None:
     finally:
         found.end()
     agrees(case, of_sites(found.kits / "server" / "play" / "run", [found.kits / n / "play" for n in NAMES]))
+
+
+def test_a_last_bit_is_seen() -> None:
+    case = CASES["flame"]
+    right = expected(case)
+    agrees(case, right)
+    for other in ("personal", "common"):
+        wrong = getattr(right, other).copy()
+        wrong.flat[-1] = np.nextafter(wrong.flat[-1], np.float32(9))
+        with pytest.raises(AssertionError):
+            agrees(case, replace(right, **{other: wrong}))
+    with pytest.raises(AssertionError):
+        agrees(case, replace(right, history=right.history[:-1]))
