@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .core import Engine
-from .data import Clients, Dataset
+from .data import Clients, Dataset, facts
 from .errors import Diverged, OverBudget, SartorError, Silent, need
 from .grid import PLAIN, Scenario
 from .judge.metrics import MODELS, ORACLE, gains
@@ -20,9 +20,10 @@ from .recipe import Recipe
 from .result import Result, write_history
 from .rounds import COUNTS, play
 from .settings import aggregator, attack, compressor
-from .storage import read_json, read_note
+from .storage import read_json, read_note, write_json
 from .traffic import parse_bytes
 
+PLAN = "plan.json"  # what a comparison is to run, in its order: for whoever looks at its folder
 SPENT = ("accuracy_per_megabyte", "rounds_to_target", "bytes_to_target")
 CHECKPOINT, ROWS = Path("state", "checkpoint.safetensors"), Path("state", "rows")
 
@@ -47,6 +48,7 @@ def play_recipe(
             played = result.run.round
             need(played <= recipe.rounds, f"{folder} has played {played} rounds; it cannot go back to {recipe.rounds}.")
         recipe.complete(clients).save(folder)  # not before it is sure that the folder's checkpoint is this run's
+        write_json(folder / "data.json", facts(clients))
     yield result
     for line in play(
         result.run,
@@ -220,6 +222,8 @@ def compare(
                 recipe.start(clients)
             refused = {cell: _refusal(_recipe(base, cell[1], cell[0], settings), clients) for cell in cells}
             need(None in refused.values(), f"nothing is left to run: {refused[cells[0]]}")
+            if folder is not None:
+                write_json(folder / PLAN, _plan(base, methods, seeds, settings, scenarios))
         for scenario, method in cells:
             recipe = _recipe(base, method, scenario, settings).model_copy(update={"seed": seed})
             place = None if folder is None else folder / cell_name(method, seed, scenario)
@@ -231,6 +235,24 @@ def compare(
                 for result in _play_cell(table, method, recipe, plain[method], scenario, clients, place):
                     yield Step(table, method, seed, scenario, result)
             yield Step(table, method, seed, scenario, None)
+
+
+def _plan(
+    base: Recipe,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    settings: Mapping[str, Mapping[str, Any]] | None,
+    scenarios: Sequence[Scenario],
+) -> dict[str, Any]:
+    """What plan.json holds: what was asked for, and a row for each cell."""
+    cells = [(seed, scenario, method) for seed in seeds for scenario in scenarios for method in methods]
+    rows = [
+        {"folder": cell_name(method, seed, scenario), "method": method, "seed": seed, **scenario._asdict()}
+        for seed, scenario, method in cells
+    ]
+    own = {name: dict(values) for name, values in (settings or {}).items() if values}
+    asked = {"methods": list(methods), "seeds": list(seeds), "settings": own}
+    return asked | {"recipe": base.model_dump(exclude_none=True), "cells": rows}
 
 
 def cell_name(method: str, seed: int, scenario: Scenario) -> str:

@@ -18,6 +18,7 @@ from ..methods import entry
 from ..recipe import Recipe
 from ..report import page, robustness, terminal
 from ..report.foot import judged
+from ..report.look import FLOOR
 from ..settings import has_lam
 from ..storage import write_json
 from ..verdict import verdict
@@ -122,9 +123,9 @@ def _keep(folder: Path, table: Comparison, found: dict[str, Any]) -> bool:
     write_json(folder / "compare.json", table.summaries())
     write_json(folder / "significance.json", found)
     write_json(folder / "clients.json", table.by_client())
-    page.write(folder / "report.html", page.of_comparison(table, found))
+    page.write(folder / "report.html", [folder])
     lines = robustness.panels(table.rows())
-    return not lines or robustness.write_png(folder / "robustness.png", lines, page.FLOOR)
+    return not lines or robustness.write_png(folder / "robustness.png", lines, FLOOR)
 
 
 def _play_all(steps: Iterator[Step], rounds: int, talk: bool) -> Comparison:

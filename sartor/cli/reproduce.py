@@ -10,7 +10,7 @@ import typer
 
 from ..errors import need
 from ..grid import listed
-from ..report import terminal
+from ..report import page, terminal
 from ..reproduce import Reproduction, Size, checked, document, figures, listing, outputs
 from .console import app, err, out
 from .options import Json, Quiet, assignments
@@ -101,6 +101,7 @@ def _reproduce(made: Reproduction, talk: bool, as_json: bool, record: bool) -> N
     table = made.table()
     outputs.leave(made.folder, table)
     drawn = figures.draw(made.folder / "figure.png", made, table)
+    page.write(made.folder / "report.html", [made.folder])
     before = document.stored(made.experiment.name, made.size.quick)
     if as_json:
         print(json.dumps(table, indent=1, ensure_ascii=False))
@@ -126,5 +127,5 @@ def _show_table(made: Reproduction, table: dict[str, Any], drawn: bool | None, b
         out.print(document.changed(table, before), soft_wrap=True)
     if drawn is False:
         out.print("figure.png was not drawn: it needs matplotlib (pip install 'sartor[plots]')")
-    files = "table.json, table.md, table.csv" + (" and figure.png" if drawn else "")
+    files = "report.html, table.json, table.md, table.csv" + (" and figure.png" if drawn else "")
     out.print(f"{files} are in {made.folder}; running again repeats only what failed or is missing", soft_wrap=True)

@@ -66,7 +66,7 @@ def run(
         out.print(_settings_line(recipe))
     result = _play(recipe, split, folder, quiet)
     if folder is not None:
-        page.write(folder / "report.html", page.of_run(result, recipe.complete(split)))
+        page.write(folder / "report.html", [folder])
     if as_json:
         print(json.dumps(result.summary, indent=1))
     if talk:

@@ -1,0 +1,133 @@
+"""Accuracy and loss against rounds and against megabytes: a line for each method or model, with bands over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import look
+from .material import Entry, Line, Material
+from .pieces import Chart, Section, plain
+
+MODELS = ("chosen", "personal", "global")
+AGAINST = ("rounds", "megabytes")
+Value = Callable[[Line], float | None]
+
+
+def section(material: Material) -> Section | None:
+    """Both charts; None where nothing was scored."""
+    charts = [
+        _chart(material.entries, "accuracy", f"mean test {material.score}"),
+        _chart(material.entries, "loss", "mean test loss"),
+    ]
+    there = [c for c in charts if c is not None]
+    return Section("curves", "As training goes on", there) if there else None
+
+
+def over_seeds(entry: Entry, value: Value) -> list[tuple[int, float, float, float, float]]:
+    """(round, megabytes, mean, least, most over seeds) in every round that all seeds have."""
+    each = [{line["round"]: line for line in run.history if value(line) is not None} for run in entry.runs]
+    each = [lines for lines in each if lines]
+    if not each:
+        return []
+    found = []
+    for at in sorted(set.intersection(*(set(lines) for lines in each))):
+        lines = [seed[at] for seed in each]
+        values = np.array([value(line) for line in lines], dtype=float)
+        spent = np.mean([line["bytes_up"] + line["bytes_down"] for line in lines]) / 1e6
+        found.append((at, float(spent), float(values.mean()), float(values.min()), float(values.max())))
+    return found
+
+
+def traces(
+    entry: Entry, place: int, value: Value, against: str, reach: float = 0.0, many: bool = False
+) -> list[dict[str, Any]]:
+    """A line with its band; of a method that sends nothing, against megabytes, its last value as far as `reach`."""
+    points = over_seeds(entry, value)
+    if not points:
+        return []
+    x = [p[1] if against == "megabytes" else p[0] for p in points]
+    name = plain(entry.name)
+    shape: dict[str, Any] = {"type": "scatter", "legendgroup": name, "name": name}
+    if against == "megabytes" and max(x) == 0:
+        last = points[-1][2]
+        dots = {**look.line(place), "dash": "dot"}
+        return [{**shape, "x": [0, reach or 1], "y": [last, last], "mode": "lines", "line": dots}]
+    found = [
+        {
+            **shape,
+            "x": x,
+            "y": [p[2] for p in points],
+            "mode": "lines+markers",
+            "line": look.line(place),
+            "marker": look.marker(place, 6),
+        }
+    ]
+    if len(entry.runs) > 1:
+        edge = {"x": x + x[::-1], "y": [p[4] for p in points] + [p[3] for p in reversed(points)]}
+        hidden = {"showlegend": False, "hoverinfo": "skip", "mode": "lines", "line": {"width": 0}}
+        found.insert(0, {**shape, **edge, **hidden, "fill": "toself", "fillcolor": look.shade(place, many)})
+    return found
+
+
+def _of(model: str, measure: str) -> Value:
+    return lambda line: (line.get(model) or {}).get(f"{measure}_mean")
+
+
+def _chart(entries: Sequence[Entry], measure: str, title: str) -> Chart | None:
+    """With several entries a line for each and a switch for the model; with one a line for each model."""
+    models = [m for m in MODELS if any(over_seeds(e, _of(m, measure)) for e in entries)]
+    if not models:
+        return None
+    rows = [
+        [entry.name, model, *point]
+        for entry in entries
+        for model in models
+        for point in over_seeds(entry, _of(model, measure))
+    ]
+    reach = max((row[3] for row in rows), default=0.0)
+    lone = len(entries) == 1
+    variants: dict[str, dict[str, Any]] = {}
+    for against in AGAINST:
+        axes = {"xaxis": {"title": {"text": against if against == "rounds" else "megabytes up and down, all clients"}}}
+        axes["yaxis"] = look.scores(title) if measure == "accuracy" else _losses(title, [row[4] for row in rows])
+        if lone:
+            data = [t for m in models for t in _by_model(entries[0], m, measure, against, reach)]
+            variants[against] = {"data": data, "layout": axes}
+            continue
+        for model in models:
+            value, many = _of(model, measure), len(entries) > 4
+            data = [t for i, e in enumerate(entries) for t in traces(e, i, value, against, reach, many)]
+            variants[f"{model}|{against}"] = {"data": data, "layout": axes}
+    seeds = max(len(e.runs) for e in entries)
+    said = f" The band reaches from the worst to the best of {seeds} seeds." if seeds > 1 else ""
+    said += " A method that sends nothing is a dotted line against megabytes." if reach and not lone else ""
+    return Chart(
+        measure,
+        f"{title[0].upper()}{title[1:]} over clients.{said}",
+        variants,
+        ["method", "model", "round", "megabytes", "mean", "least over seeds", "most over seeds"],
+        rows,
+        {"against": AGAINST} if lone else {"model": models, "against": AGAINST},
+    )
+
+
+def _by_model(entry: Entry, model: str, measure: str, against: str, reach: float) -> list[dict[str, Any]]:
+    """The lines of one model, with the model's look."""
+    found, mark = traces(entry, 0, _of(model, measure), against, reach), look.MODELS[model]
+    for trace in found:
+        trace |= {"name": model, "legendgroup": model}
+        if "fill" in trace:
+            trace["fillcolor"] = f"{mark['color']} 0.15"
+        else:
+            trace["line"] = {"color": mark["color"], "dash": look.MODEL_DASH[model], "width": 2}
+            trace["marker"] = {**mark, "size": 7}
+    return found
+
+
+def _losses(title: str, values: Sequence[float]) -> dict[str, Any]:
+    """Losses that span much are on a logarithmic axis."""
+    spans = min(values) > 0 and max(values) > 30 * min(values)
+    return {"title": {"text": title}, "type": "log" if spans else "linear"}

@@ -1,0 +1,48 @@
+"""Diagnostics over rounds: residuals, the Lagrangian, curvature, and whatever else a method says of itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .curves import Value, over_seeds, traces
+from .material import Line, Material
+from .pieces import Chart, Section, Words
+
+
+def section(material: Material) -> Section:
+    """A chart with a switch for the quantity; a sentence where there are none."""
+    lines = [line for run in material.runs for line in run.history]
+    names = list(dict.fromkeys(k for line in lines for k in line["diagnostics"]))
+    if not names:
+        none = "None: the methods have no such numbers, or they were switched off."
+        return Section("diagnostics", "Diagnostics", [Words(none, "soft")])
+    variants: dict[str, dict[str, Any]] = {}
+    rows: list[list[Any]] = []
+    for name in names:
+        words, value = name.replace("_", " "), _of(name)
+        found = [(e, over_seeds(e, value)) for e in material.entries]
+        rows += [[e.name, name, p[0], *p[2:]] for e, points in found for p in points]
+        values = [p[2] for _, points in found for p in points]
+        spans = min(values) > 0 and max(values) > 30 * min(values)
+        data = [t for i, e in enumerate(material.entries) for t in traces(e, i, value, "rounds")]
+        axis = {"title": {"text": words}, "type": "log" if spans else "linear", "exponentformat": "power"}
+        layout = {"xaxis": {"title": {"text": "rounds"}}, "yaxis": axis, "showlegend": len(material.entries) > 1}
+        variants[words] = {"data": data, "layout": layout}
+    chart = Chart(
+        "diagnostics",
+        "What methods say of themselves over rounds: how well each client's inner problem is solved, how far models are "
+        "from where they are pulled, the curvature that a step size has to suit. Mean, maximum or norm over clients.",
+        variants,
+        ["method", "quantity", "round", "mean", "least over seeds", "most over seeds"],
+        rows,
+        {"quantity": list(variants)},
+    )
+    return Section("diagnostics", "Diagnostics", [chart])
+
+
+def _of(name: str) -> Value:
+    def value(line: Line) -> float | None:
+        found = line["diagnostics"].get(name)
+        return None if found is None else float(found)
+
+    return value
