@@ -12,6 +12,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -24,6 +25,14 @@ FLAGS = (
     *("--disable-component-update", "--no-first-run", "--disable-dev-shm-usage", "--hide-scrollbars"),
     *("--force-color-profile=srgb", "--remote-debugging-pipe", "--mute-audio", "--disable-extensions"),
 )
+# Chromium reads commands from file 3 and writes answers to file 4.
+_START = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(fd), fcntl.F_DUPFD, 10) for fd in sys.argv[1:3]]
+for end, place in zip(ends, (3, 4)):
+    os.dup2(end, place)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 MISSING = "no Chromium was found: apt-get install chromium, or say where it is in $CHROMIUM"
 
 
@@ -41,11 +50,9 @@ class Browser:
         to_read, self._write = os.pipe()
         self._read, to_write = os.pipe()
         words = [program, *FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"]
-        # Chromium reads commands from file 3 and writes answers to file 4.
-        shell = ["sh", "-c", f'exec "$@" 3<&{to_read} 4>&{to_write}', "sh", *words]
-        quiet = subprocess.DEVNULL
-        fds = (to_read, to_write)
-        self._process = subprocess.Popen(shell, pass_fds=fds, stdin=quiet, stdout=quiet, stderr=quiet)
+        quiet, fds = subprocess.DEVNULL, (to_read, to_write)
+        start = [sys.executable, "-I", "-S", "-c", _START, *map(str, fds), *words]
+        self._process = subprocess.Popen(start, pass_fds=fds, stdin=quiet, stdout=quiet, stderr=quiet)
         os.close(to_read)
         os.close(to_write)
         self._number, self._rest = 0, b""

@@ -81,7 +81,7 @@ def _chart(found: dict[str, list[Client]], score: str, compared: bool) -> Chart:
         [name, c.name, *(c.scores.get(m) for m in MODELS), c.gain] for name, clients in found.items() for c in clients
     ]
     caption = f"Test {score} of each client: " + (
-        "alone, then with the global, the personal and the chosen model (the better of the two on its validation data). "
+        "alone, then with the global, the personal and the chosen model (the better of the two on validation data). "
         "The bar goes from training alone to the chosen model: blue where the client gains, orange where it loses."
         if compared
         else "with the global, the personal and the chosen model (the better of the two on its validation data)."

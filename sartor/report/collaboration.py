@@ -63,10 +63,17 @@ def _heat(weights: list[list[Any]], names: list[str]) -> dict[str, Any]:
     places = list(range(len(names)))
     full = [plain(n) for n in names]
     hover = [[f"{row} takes from {column}" for column in full] for row in full]
-    trace = {"type": "heatmap", "x": places, "y": places, "z": weights, "colorscale": "Cividis", "customdata": hover}
+    trace: dict[str, Any] = {
+        "type": "heatmap",
+        "x": places,
+        "y": places,
+        "z": weights,
+        "colorscale": "Cividis",
+        "customdata": hover,
+    }
     trace |= {"hovertemplate": "%{customdata}: %{z:.4f}<extra></extra>", "hoverongaps": False, "xgap": 1, "ygap": 1}
     trace["colorbar"] = {"thickness": 12, "title": {"text": "weight", "side": "right"}, "outlinewidth": 0}
-    axis = {"tickvals": places, "ticktext": ticks, "showgrid": False, "zeroline": False}
+    axis: dict[str, Any] = {"tickvals": places, "ticktext": ticks, "showgrid": False, "zeroline": False}
     slant = -45 if max(map(len, names)) > 3 else 0
     across = {**axis, "tickangle": slant, "title": {"text": "model of client"}}
     down = {**axis, "autorange": "reversed", "title": {"text": "goes to client"}}

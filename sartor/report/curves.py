@@ -81,7 +81,7 @@ def _chart(entries: Sequence[Entry], measure: str, title: str) -> Chart | None:
     models = [m for m in MODELS if any(over_seeds(e, _of(m, measure)) for e in entries)]
     if not models:
         return None
-    rows = [
+    rows: list[list[Any]] = [
         [entry.name, model, *point]
         for entry in entries
         for model in models
@@ -91,7 +91,9 @@ def _chart(entries: Sequence[Entry], measure: str, title: str) -> Chart | None:
     lone = len(entries) == 1
     variants: dict[str, dict[str, Any]] = {}
     for against in AGAINST:
-        axes = {"xaxis": {"title": {"text": against if against == "rounds" else "megabytes up and down, all clients"}}}
+        axes: dict[str, Any] = {
+            "xaxis": {"title": {"text": against if against == "rounds" else "megabytes up and down, all clients"}}
+        }
         axes["yaxis"] = look.scores(title) if measure == "accuracy" else _losses(title, [row[4] for row in rows])
         if lone:
             data = [t for m in models for t in _by_model(entries[0], m, measure, against, reach)]

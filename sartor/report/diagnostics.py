@@ -30,7 +30,7 @@ def section(material: Material) -> Section:
         variants[words] = {"data": data, "layout": layout}
     chart = Chart(
         "diagnostics",
-        "What methods say of themselves over rounds: how well each client's inner problem is solved, how far models are "
+        "What methods say of themselves over rounds: how well clients' inner problems are solved, how far models are "
         "from where they are pulled, the curvature that a step size has to suit. Mean, maximum or norm over clients.",
         variants,
         ["method", "quantity", "round", "mean", "least over seeds", "most over seeds"],

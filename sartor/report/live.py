@@ -30,9 +30,9 @@ def state(folder: Path) -> dict[str, Any]:
     parts = [part for section in sections for part in section.parts]
     charts = {p.name: p.island() for p in parts if isinstance(p, Chart)}
     tables = {p.id: [[_cell(c) for c in row] for row in p.rows] for p in parts if isinstance(p, Table)}
-    names = json.dumps([title, sorted(charts), sorted(tables)])
+    names = json.dumps([sorted(charts), sorted(tables)])
     mark = hashlib.sha256(names.encode()).hexdigest()[:16]
-    return {"parts": mark, "lead": [[w.text, w.kind] for w in lead], "charts": charts, "tables": tables}
+    return {"title": title, "parts": mark, "lead": [[w.text, w.kind] for w in lead], "charts": charts, "tables": tables}
 
 
 def _cell(value: Any) -> list[str | None]:
@@ -51,7 +51,7 @@ def _now(folder: Path) -> tuple[str, list[Words], list[Section]]:
     ended = sum(row[1] in ("complete", "failed") for row in rows)
     lead = [Words(_said(rows, ended), "lead")]
     lead += [w for w in overview.lead(material) if w.kind == "warn" and "has not ended" not in w.text]
-    table = Table(["run", "state", "round", "of", "chosen", "seconds", "left"], rows, id="progress")
+    table = Table(["run", "state", "round", "of", "chosen", "seconds", "left"], rows, id="progress-table")
     found = [Section("progress", "How far it is", [table]), curves.section(material), diagnostics.section(material)]
     return material.title, lead, [s for s in found if s is not None]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -187,8 +188,9 @@ def _entries(cells: Sequence[Found]) -> list[Entry]:
             same = json.dumps({k: v for k, v in run.recipe.items() if k not in _CHANCE}, sort_keys=True, default=str)
             found.setdefault((method, scenario, same), Entry(method, scenario, [])).runs.append(run)
     entries = list(found.values())
+    called = Counter((e.method, e.scenario) for e in entries)
     for entry in entries:
-        if sum((e.method, e.scenario) == (entry.method, entry.scenario) for e in entries) > 1:
+        if called[entry.method, entry.scenario] > 1:
             entry.method = f"{entry.method} ({entry.runs[0].folder.name})"
     return entries
 
@@ -205,7 +207,7 @@ def _comparison(cells: Sequence[Found], material: Material) -> Comparison:
         scores = [r.get("chosen_test_accuracy") for r in rows]
         accuracy = np.array([np.nan if v is None else v for v in scores]) if rows else None
         made.append(Cell(names.get(id(run), method), seed, scenario, summary, accuracy, [r["name"] for r in rows]))
-    recipes = {}
+    recipes: dict[str, Recipe] = {}
     for entry in material.entries:
         known = {k: v for k, v in entry.runs[0].recipe.items() if k in Recipe.model_fields}
         recipes.setdefault(entry.method, Recipe(**known))

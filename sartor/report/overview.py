@@ -207,7 +207,7 @@ def _agreement(cells: Sequence[Mapping[str, Any]]) -> Chart | None:
         data: list[dict[str, Any]] = [{"x": ends, "y": ends, "mode": "lines", "line": line, "name": "the same"}]
         for place, method in enumerate(methods):
             mine = [c for c in known if str(c["method"]) == method]
-            trace = {"x": [c["paper"] for c in mine], "y": [c[key] for c in mine], "mode": "markers"}
+            trace: dict[str, Any] = {"x": [c["paper"] for c in mine], "y": [c[key] for c in mine], "mode": "markers"}
             trace |= {"name": plain(method), "marker": look.marker(place, 8)}
             trace |= {
                 "customdata": [plain(_cell_name(c)) for c in mine],

@@ -222,8 +222,13 @@
     if (sorted >= 0) sort(table, sorted, table.tHead.rows[0].cells[sorted].getAttribute("aria-sort") === "descending");
   };
   const news = async () => {
-    const answer = await fetch("state.json", { cache: "no-store" });
-    const state = await answer.json();
+    let state;
+    try {
+      const answer = await fetch("state.json", { cache: "no-store" });
+      if (!answer.ok) return;
+      state = await answer.json();
+    } catch (e) { return; } // the server has gone: what was seen last stays
+    document.title = document.querySelector("h1").textContent = state.title;
     if (state.parts !== document.body.dataset.parts && document.body.dataset.parts) { location.reload(); return; }
     document.body.dataset.parts = state.parts;
     const lead = document.getElementById("lead");
@@ -245,8 +250,7 @@
   };
   if (document.body.dataset.live) {
     const again = async () => {
-      try { await news(); } catch (e) { /* the server has gone: what was seen last stays */ }
-      setTimeout(again, 2000);
+      try { await news(); } finally { setTimeout(again, 2000); }
     };
     begun.then(again);
   }

@@ -15,7 +15,6 @@ from .material import Material
 from .pieces import Code, Part, Section
 
 _SOLVER = {"kind": "solver"}  # the option for each of a solver's fields that has another name
-_AS_IT_WAS = ("clients", "cohort", "loss", "model", "partition")  # written out by a run: said again to be sure
 
 
 def section(material: Material) -> Section:
@@ -101,7 +100,7 @@ def _options(recipe: Mapping[str, Any], skip: Sequence[str] = ()) -> list[str]:
 def _own(method: str, settings: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The settings that are not the method's defaults, dotted."""
     try:
-        usual = dict(_leaves(Recipe(method=method).resolved().settings))
+        usual = dict(_leaves(Recipe.of({"method": method}).resolved().settings))
     except SartorError:
         usual = {}
     mine = dict(_leaves(settings))

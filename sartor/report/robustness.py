@@ -61,7 +61,7 @@ def section(material: Material) -> Section | None:
     found = panels(table.rows()) if table is not None else {}
     if table is None or not any(found.values()):
         return None
-    variants = {}
+    variants: dict[str, dict[str, Any]] = {}
     for attack, lines in found.items():
         data = []
         for line in lines:
@@ -69,12 +69,21 @@ def section(material: Material) -> Section | None:
             colour = f"--c{line.colour % look.COLOURS}"
             dash = {"color": colour, "dash": look.DASHES[line.dash % len(look.DASHES)], "width": 2}
             mark = {"color": colour, "symbol": look.SHAPES[line.dash % len(look.SHAPES)], "size": 8}
-            trace = {"x": share, "y": value, "name": plain(line.name), "mode": "lines+markers", "line": dash}
+            trace: dict[str, Any] = {
+                "x": share,
+                "y": value,
+                "name": plain(line.name),
+                "mode": "lines+markers",
+                "line": dash,
+            }
             if any(line.spread):
                 trace["error_y"] = {"type": "data", "array": line.spread, "width": 3, "thickness": 1}
             data.append(trace | {"marker": mark})
-        axes = {"xaxis": {"title": {"text": "share of attackers"}, "tickformat": ".0%", "rangemode": "tozero"}}
-        variants[attack] = {"data": data, "layout": {**axes, "yaxis": look.scores(f"mean test {material.score}")}}
+        axes: dict[str, Any] = {
+            "xaxis": {"title": {"text": "share of attackers"}, "tickformat": ".0%", "rangemode": "tozero"}
+        }
+        axes["yaxis"] = look.scores(f"mean test {material.score}")
+        variants[attack] = {"data": data, "layout": axes}
     rows = [
         [attack, line.name, share, value, std]
         for attack, lines in found.items()
