@@ -214,6 +214,7 @@ def compare(
         aggregator(scenario.aggregator)
         attack(scenario.attack)
     cells = [(scenario, method) for scenario in scenarios for method in methods]
+    planned = False  # not before it is sure that what is in the folder is of this comparison
     table = Comparison(plain, list(scenarios), [method for _ in seeds for _, method in cells])
     for seed in seeds:
         clients = base.model_copy(update={"seed": seed}).split(dataset)
@@ -222,8 +223,6 @@ def compare(
                 recipe.start(clients)
             refused = {cell: _refusal(_recipe(base, cell[1], cell[0], settings), clients) for cell in cells}
             need(None in refused.values(), f"nothing is left to run: {refused[cells[0]]}")
-            if folder is not None:
-                write_json(folder / PLAN, _plan(base, methods, seeds, settings, scenarios))
         for scenario, method in cells:
             recipe = _recipe(base, method, scenario, settings).model_copy(update={"seed": seed})
             place = None if folder is None else folder / cell_name(method, seed, scenario)
@@ -233,18 +232,23 @@ def compare(
                 table.cells.append(Cell(method, seed, scenario, summary))
             else:
                 for result in _play_cell(table, method, recipe, plain[method], scenario, clients, place):
+                    planned = planned or _keep_plan(folder, base, methods, seeds, settings, scenarios)
                     yield Step(table, method, seed, scenario, result)
+                planned = planned or _keep_plan(folder, base, methods, seeds, settings, scenarios)
             yield Step(table, method, seed, scenario, None)
 
 
-def _plan(
+def _keep_plan(
+    folder: Path | None,
     base: Recipe,
     methods: Sequence[str],
     seeds: Sequence[int],
     settings: Mapping[str, Mapping[str, Any]] | None,
     scenarios: Sequence[Scenario],
-) -> dict[str, Any]:
-    """What plan.json holds: what was asked for, and a row for each cell."""
+) -> bool:
+    """Write plan.json: what was asked for, and a row for each cell."""
+    if folder is None:
+        return True
     cells = [(seed, scenario, method) for seed in seeds for scenario in scenarios for method in methods]
     rows = [
         {"folder": cell_name(method, seed, scenario), "method": method, "seed": seed, **scenario._asdict()}
@@ -252,7 +256,8 @@ def _plan(
     ]
     own = {name: dict(values) for name, values in (settings or {}).items() if values}
     asked = {"methods": list(methods), "seeds": list(seeds), "settings": own}
-    return asked | {"recipe": base.model_dump(exclude_none=True), "cells": rows}
+    write_json(folder / PLAN, asked | {"recipe": base.model_dump(exclude_none=True), "cells": rows})
+    return True
 
 
 def cell_name(method: str, seed: int, scenario: Scenario) -> str:

@@ -15,6 +15,7 @@ from commandline import OWN, QUICK, good, history, hospitals, refused, summary
 from pages import Page
 
 from sartor import catalogue
+from sartor.cli import completion
 from sartor.report import citations, collaboration, page, repeat
 
 SCRIPT = "</script><script>alert(1)</script>"
@@ -271,16 +272,6 @@ def test_runs_together_on_one_page(compared: Path, tmp_path: Path) -> None:
     assert any("Wilcoxon" in text for text in found.text)
 
 
-def test_a_report_of_a_repeated_experiment(tmp_path: Path) -> None:
-    only = ("--only", "method=flame,pfedme", "--rounds", 1)
-    good("reproduce", "flame-table3", "--quick", *only, "--out", tmp_path, "--quiet")
-    found = read(tmp_path)
-    for name in found.charts:
-        found.drawn(name)
-    assert {"agreement", "accuracy"} <= set(found.charts)
-    assert any("sartor reproduce flame-table3 --quick" in text for text in found.text)
-
-
 def test_an_unfinished_run_has_a_page(tmp_path: Path) -> None:
     good("run", *QUICK, "--out", tmp_path / "a", "--quiet")
     (tmp_path / "a" / "summary.json").unlink()
@@ -306,3 +297,18 @@ def test_the_numbers_behind_a_chart_are_csv(compared: Path) -> None:
     text = io.StringIO()
     csv.writer(text).writerows([table["head"], *table["rows"]])
     assert len(list(csv.DictReader(io.StringIO(text.getvalue())))) == len(table["rows"])
+
+
+# --- the tab key ------------------------------------------------------------------------------------------------------
+
+
+def test_the_tab_key_offers_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "visits.csv").touch()
+    (tmp_path / "notes.txt").touch()
+    assert [name for name, _ in completion.names("methods")("fla")] == ["flame", "flame-lp-proj"]
+    assert [name for name, _ in completion.listed("methods")("flame,fla")] == ["flame,flame-lp-proj"]
+    assert [name for name, _ in completion.names("attacks", "none")("no")] == ["none"]
+    assert [name for name, _ in completion.data("vi")] == ["visits.csv"] and completion.data("no") == []
+    assert [name for name, _ in completion.data("dig")] == ["digits"]
+    assert [name for name, _ in completion.theorems("al")] == ["all"]

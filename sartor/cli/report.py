@@ -45,7 +45,10 @@ def watch(
     folder: Annotated[Path, typer.Argument(help="the folder of a run or a comparison that goes on")],
     port: Annotated[int, typer.Option(help="the port of the page [one that is free]")] = 0,
 ) -> None:
-    """Show a live page of a run or a comparison, on this machine alone. Ctrl-C ends it."""
+    """Show a live page of what goes on in a folder.
+
+    On this machine alone, and read-only. Ctrl-C ends it.
+    """
     need(folder.is_dir(), f"{folder} is not a folder; watch wants the --out of a run or a comparison that goes on.")
     made = server.serve(folder, port)
     print(f"http://{server.ADDRESS}:{made.server_port}/ shows {folder}; Ctrl-C ends it", flush=True)

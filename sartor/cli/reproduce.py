@@ -12,13 +12,19 @@ from ..errors import need
 from ..grid import listed
 from ..report import page, terminal
 from ..reproduce import Reproduction, Size, checked, document, figures, listing, outputs
+from . import completion
 from .console import app, err, out
 from .options import Json, Quiet, assignments
 
 
 @app.command()
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="an experiment (--list), or a .toml file of your own")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="an experiment (--list), or a .toml file of your own", autocompletion=completion.names("recipes")
+        ),
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="say what there is, and how long it takes")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="the size that takes about a minute")] = False,
     seeds: Annotated[int | None, typer.Option(help="how many seeds [the experiment's]")] = None,

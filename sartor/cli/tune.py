@@ -13,6 +13,7 @@ from ..recipe import Recipe
 from ..report import terminal
 from ..tune import Tuning, set_line
 from ..tune import tune as tune_all
+from . import completion
 from .console import app, err, out, say_where
 from .options import (
     ENGINE,
@@ -38,7 +39,10 @@ UNUSED = ("lr", "store", "checkpoint_every", "diagnostics", "oracle")  # step si
 def tune(
     ctx: typer.Context,
     methods: Annotated[
-        str, typer.Option(help="names with commas between them (sartor list methods)")
+        str,
+        typer.Option(
+            help="names with commas between them (sartor list methods)", autocompletion=completion.listed("methods")
+        ),
     ] = "flame,pfedme,ditto",
     budget: Annotated[int, typer.Option(help="trials of each method, its defaults included")] = 20,
     sampler: Annotated[str, typer.Option(help="grid, random or tpe (Optuna)")] = "random",

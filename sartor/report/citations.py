@@ -11,7 +11,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from .material import Material
+from .entries import Material
 from .pieces import Code, Section, Words
 
 KINDS = {"method": "methods", "attack": "attacks", "aggregator": "aggregators"}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import look
-from .material import Entry, Material, Run
+from .entries import Entry, Material, Run
 from .pieces import Chart, Section, Table, Words, plain, short
 from .terminal import number, takes
 
@@ -35,8 +35,8 @@ def section(material: Material) -> Section | None:
     alone = {(run.seed, e.scenario.attacked): run for e in material.entries if _is_local(e) for run in e.runs}
     shown = [e for e in material.entries if lone or not _is_local(e)]
     found = {e.name: _clients(e, alone) for e in shown}
-    best = sorted((name for name in found if found[name]), key=lambda name: -_mean(found[name]))
-    found = {name: found[name] for name in best}
+    best = sorted((e for e in shown if found[e.name]), key=_mean, reverse=True)
+    found = {e.name: found[e.name] for e in best}
     parts: list[Words | Table | Chart] = []
     if found:
         parts.append(_chart(found, material.score, bool(alone) and not lone))
@@ -49,9 +49,10 @@ def section(material: Material) -> Section | None:
     return Section("clients", title, parts) if parts else None
 
 
-def _mean(clients: Sequence[Client]) -> float:
-    scores = [c.scores["chosen"] for c in clients if "chosen" in c.scores]
-    return float(np.mean(scores)) if scores else 0.0
+def _mean(entry: Entry) -> float:
+    """How good it is, by all seeds."""
+    ends = [(run.summary or run.history[-1]).get("chosen") for run in entry.runs]
+    return float(np.mean([end["accuracy_mean"] for end in ends if end is not None]))
 
 
 def _is_local(entry: Entry) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .material import Material
+from .entries import Material
 from .pieces import Chart, Section, Words, plain, short
 
 MOST = 120  # clients up to which it is drawn

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import look
-from .material import Entry, Line, Material
+from .entries import Entry, Line, Material, by_attack, switched
 from .pieces import Chart, Section, plain
 
 MODELS = ("chosen", "personal", "global")
@@ -49,7 +49,7 @@ def traces(
     if not points:
         return []
     x = [p[1] if against == "megabytes" else p[0] for p in points]
-    name = plain(entry.name)
+    name = plain(entry.brief)
     shape: dict[str, Any] = {"type": "scatter", "legendgroup": name, "name": name}
     if against == "megabytes" and max(x) == 0:
         last = points[-1][2]
@@ -87,33 +87,27 @@ def _chart(entries: Sequence[Entry], measure: str, title: str) -> Chart | None:
         for model in models
         for point in over_seeds(entry, _of(model, measure))
     ]
-    reach = max((row[3] for row in rows), default=0.0)
-    lone = len(entries) == 1
+    reach = max(float(row[3]) for row in rows)
+    scenes, lone = by_attack(entries), len(entries) == 1
     variants: dict[str, dict[str, Any]] = {}
-    for against in AGAINST:
-        axes: dict[str, Any] = {
-            "xaxis": {"title": {"text": against if against == "rounds" else "megabytes up and down, all clients"}}
-        }
-        axes["yaxis"] = look.scores(title) if measure == "accuracy" else _losses(title, [row[4] for row in rows])
-        if lone:
-            data = [t for m in models for t in _by_model(entries[0], m, measure, against, reach)]
-            variants[against] = {"data": data, "layout": axes}
-            continue
-        for model in models:
-            value, many = _of(model, measure), len(entries) > 4
-            data = [t for i, e in enumerate(entries) for t in traces(e, i, value, against, reach, many)]
-            variants[f"{model}|{against}"] = {"data": data, "layout": axes}
+    for under, mine in scenes.items():
+        for model in ["all"] if lone else models:
+            for against in AGAINST:
+                if lone:
+                    data = [t for m in models for t in _by_model(mine[0], m, measure, against, reach)]
+                else:
+                    value, many = _of(model, measure), len(mine) > 4
+                    data = [t for i, e in enumerate(mine) for t in traces(e, i, value, against, reach, many)]
+                scale = look.scores(title) if measure == "accuracy" else _losses(title, [row[4] for row in rows])
+                across = {"title": {"text": "megabytes up and down, all clients" if against != "rounds" else against}}
+                variants[f"{under}|{model}|{against}"] = {"data": data, "layout": {"xaxis": across, "yaxis": scale}}
     seeds = max(len(e.runs) for e in entries)
     said = f" The band reaches from the worst to the best of {seeds} seeds." if seeds > 1 else ""
     said += " A method that sends nothing is a dotted line against megabytes." if reach and not lone else ""
-    return Chart(
-        measure,
-        f"{title[0].upper()}{title[1:]} over clients.{said}",
-        variants,
-        ["method", "model", "round", "megabytes", "mean", "least over seeds", "most over seeds"],
-        rows,
-        {"against": AGAINST} if lone else {"model": models, "against": AGAINST},
-    )
+    head = ["method", "model", "round", "megabytes", "mean", "least over seeds", "most over seeds"]
+    choices = {"under": list(scenes), "model": ["all"] if lone else models, "against": AGAINST}
+    shown, switches = switched(variants, choices)
+    return Chart(measure, f"{title[0].upper()}{title[1:]} over clients.{said}", shown, head, rows, switches)
 
 
 def _by_model(entry: Entry, model: str, measure: str, against: str, reach: float) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .curves import Value, over_seeds, traces
-from .material import Line, Material
+from .entries import Line, Material, by_attack, switched
 from .pieces import Chart, Section, Words
 
 
@@ -18,26 +18,33 @@ def section(material: Material) -> Section:
         return Section("diagnostics", "Diagnostics", [Words(none, "soft")])
     variants: dict[str, dict[str, Any]] = {}
     rows: list[list[Any]] = []
+    scenes = by_attack(material.entries)
     for name in names:
-        words, value = name.replace("_", " "), _of(name)
+        value = _of(name)
         found = [(e, over_seeds(e, value)) for e in material.entries]
         rows += [[e.name, name, p[0], *p[2:]] for e, points in found for p in points]
         values = [p[2] for _, points in found for p in points]
         spans = min(values) > 0 and max(values) > 30 * min(values)
-        data = [t for i, e in enumerate(material.entries) for t in traces(e, i, value, "rounds")]
-        axis = {"title": {"text": words}, "type": "log" if spans else "linear", "exponentformat": "power"}
-        layout = {"xaxis": {"title": {"text": "rounds"}}, "yaxis": axis, "showlegend": len(material.entries) > 1}
-        variants[words] = {"data": data, "layout": layout}
+        axis = {"title": {"text": _words(name)}, "type": "log" if spans else "linear", "exponentformat": "power"}
+        for under, mine in scenes.items():
+            data = [t for i, e in enumerate(mine) for t in traces(e, i, value, "rounds", many=len(mine) > 4)]
+            layout = {"xaxis": {"title": {"text": "rounds"}}, "yaxis": axis, "showlegend": len(material.entries) > 1}
+            variants[f"{under}|{_words(name)}"] = {"data": data, "layout": layout}
+    shown, switches = switched(variants, {"under": list(scenes), "quantity": [_words(name) for name in names]})
     chart = Chart(
         "diagnostics",
         "What methods say of themselves over rounds: how well clients' inner problems are solved, how far models are "
         "from where they are pulled, the curvature that a step size has to suit. Mean, maximum or norm over clients.",
-        variants,
+        shown,
         ["method", "quantity", "round", "mean", "least over seeds", "most over seeds"],
         rows,
-        {"quantity": list(variants)},
+        switches,
     )
     return Section("diagnostics", "Diagnostics", [chart])
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _of(name: str) -> Value:

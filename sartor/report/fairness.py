@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from . import look
-from .material import Entry, Material
+from .entries import Entry, Material, by_attack, switched
 from .pieces import Chart, Section, Shown, Table, Words, plain
 from .terminal import number
 
@@ -44,47 +45,53 @@ def _chart(material: Material) -> Chart | None:
     models = [m for m in MODELS if any(_last(e, m) for e in material.entries)]
     if not models:
         return None
-    lone, rows = len(material.entries) == 1, []
-    points: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for place, entry in enumerate(material.entries):
-        for model in models:
-            for of in SPREADS:
-                each = [(f["accuracy_mean"], _spread(f, of)) for f in _last(entry, model)]
-                each = [(a, v) for a, v in each if a is not None and v is not None]
-                if not each:
-                    continue
-                mean, spread = (float(np.mean(side)) for side in zip(*each, strict=True))
-                rows.append([entry.name, model, of, mean, spread, len(each)])
-                mark = {**look.MODELS[model], "size": 12} if lone else look.marker(place, 12)
-                name = model if lone else plain(entry.name)
-                shape = {"mode": "markers", "name": name, "legendgroup": name, "type": "scatter"}
-                shape |= {"hovertemplate": "%{y:.3f}, variance %{x:.4g}"}
-                found = points.setdefault((of, "all" if lone else model), [])
-                if len(each) > 1:
-                    x, y = [v for _, v in each], [a for a, _ in each]
-                    faint = {**mark, "size": 5, "opacity": 0.45}
-                    found.append({**shape, "x": x, "y": y, "marker": faint, "showlegend": False})
-                found.append({**shape, "x": [spread], "y": [mean], "marker": mark})
-    variants = {
-        (of if lone else f"{model}|{of}"): {
-            "data": data,
-            "layout": {
-                "xaxis": {"title": {"text": SPREADS[of]}, "rangemode": "tozero"},
-                "yaxis": look.scores(f"mean test {material.score}"),
-            },
-        }
-        for (of, model), data in points.items()
-    }
-    switches = {"variance of": list(SPREADS)} if lone else {"model": models, "variance of": list(SPREADS)}
+    scenes, lone, rows = by_attack(material.entries), len(material.entries) == 1, list[list[Any]]()
+    variants: dict[str, dict[str, Any]] = {}
+    for under, mine in scenes.items():
+        for place, entry in enumerate(mine):
+            for model in models:
+                for of in SPREADS:
+                    each = [(f["accuracy_mean"], _spread(f, of)) for f in _last(entry, model)]
+                    each = [(a, v) for a, v in each if a is not None and v is not None]
+                    if not each:
+                        continue
+                    mean, spread = (float(np.mean(side)) for side in zip(*each, strict=True))
+                    rows.append([entry.name, model, of, mean, spread, len(each)])
+                    mark = {**look.MODELS[model], "size": 12} if lone else look.marker(place, 12)
+                    key = f"{under}|{'all' if lone else model}|{of}"
+                    variant = variants.setdefault(key, {"data": [], "layout": _axes(of, material.score)})
+                    variant["data"] += _marks(model if lone else plain(entry.brief), mark, each, (mean, spread))
+    choices = {"under": list(scenes), "model": ["all"] if lone else models, "variance of": list(SPREADS)}
+    shown, switches = switched(variants, choices)
     small = " Small marks are single seeds." if max(len(e.runs) for e in material.entries) > 1 else ""
     return Chart(
         "fairness",
         f"Up is better in the mean, left is fairer: the upper left corner is where one wants to be.{small}",
-        variants,
+        shown,
         ["method", "model", "variance of", "mean", "variance", "seeds"],
         rows,
         switches,
     )
+
+
+def _axes(of: str, score: str) -> dict[str, Any]:
+    across = {"title": {"text": SPREADS[of]}, "rangemode": "tozero"}
+    return {"xaxis": across, "yaxis": look.scores(f"mean test {score}")}
+
+
+def _marks(name: str, mark: dict[str, Any], each: Sequence[Any], mean: tuple[float, float]) -> list[dict[str, Any]]:
+    """The mean over seeds, and small marks for the single ones."""
+    shape: dict[str, Any] = {
+        "mode": "markers",
+        "name": name,
+        "legendgroup": name,
+        "hovertemplate": "%{y:.3f}, variance %{x:.4g}",
+    }
+    found = [{**shape, "x": [mean[1]], "y": [mean[0]], "marker": mark}]
+    if len(each) > 1:
+        single: dict[str, Any] = {"x": [v for _, v in each], "y": [a for a, _ in each], "showlegend": False}
+        found.insert(0, {**shape, **single, "marker": {**mark, "size": 5, "opacity": 0.45}})
+    return found
 
 
 def _rows(material: Material) -> list[list[Any]]:

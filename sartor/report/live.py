@@ -12,7 +12,8 @@ from ..errors import SartorError
 from ..grid import Scenario
 from ..storage import read_json
 from . import curves, diagnostics, overview
-from .material import Material, Run, read, read_run
+from .entries import Material, Run
+from .material import read, read_run
 from .page import html_of
 from .pieces import Chart, Section, Shown, Table, Words, text_of
 from .terminal import cell_name, left

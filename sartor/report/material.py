@@ -6,9 +6,8 @@ import json
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,80 +16,11 @@ from ..errors import SartorError, need
 from ..grid import PLAIN, Scenario
 from ..recipe import Recipe
 from ..storage import read_json
+from .entries import Entry, Found, Line, Material, Run
 from .terminal import cell_name
 
-Line = dict[str, Any]
 # What may differ between runs that are the same but for chance.
 _CHANCE = ("seed", "engine", "chunk", "workers", "store", "checkpoint_every")
-
-
-@dataclass
-class Run:
-    """One run's files; what is not there yet is empty or None."""
-
-    folder: Path
-    recipe: dict[str, Any] = field(default_factory=dict)
-    history: list[Line] = field(default_factory=list)
-    clients: list[dict[str, Any]] = field(default_factory=list)
-    summary: dict[str, Any] | None = None
-    data: dict[str, Any] | None = None
-    collaboration: dict[str, Any] | None = None
-
-    @property
-    def seed(self) -> int:
-        return int(self.recipe.get("seed", (self.summary or {}).get("seed", 0)))
-
-    @property
-    def rounds(self) -> int | None:
-        """How many it is to play."""
-        found = self.recipe.get("rounds", (self.summary or {}).get("rounds"))
-        return None if found is None else int(found)
-
-
-class Found(NamedTuple):
-    """A run that was found, or what is known of one that did not end."""
-
-    method: str
-    scenario: Scenario
-    seed: int
-    run: Run | None
-    summary: dict[str, Any] | None
-
-
-@dataclass
-class Entry:
-    """A line of the charts: one method in one scenario, with a run for each seed."""
-
-    method: str  # as it is called in this report: "fedavg+int8", or with its folder where two would be called alike
-    scenario: Scenario
-    runs: list[Run]
-
-    @property
-    def name(self) -> str:
-        return ", ".join([self.method, *self.scenario.words()])
-
-
-@dataclass
-class Material:
-    """Everything that a page shows."""
-
-    title: str
-    entries: list[Entry] = field(default_factory=list)
-    comparison: Comparison | None = None  # none for a single run
-    found: dict[str, Any] | None = None  # significance.json
-    tables: list[dict[str, Any]] = field(default_factory=list)  # of repeated experiments, as table.json has them
-    plans: list[dict[str, Any]] = field(default_factory=list)  # of comparisons, as plan.json has them
-    failures: list[str] = field(default_factory=list)
-
-    @property
-    def runs(self) -> list[Run]:
-        return [run for entry in self.entries for run in entry.runs]
-
-    @property
-    def score(self) -> str:
-        """What `accuracy` is called: R² where targets are numbers."""
-        kinds = {run.data.get("classes", 0) is None for run in self.runs if run.data is not None}
-        return "R²" if kinds == {True} else "accuracy" if True not in kinds else "accuracy (R² for regression)"
 
 
 def read(folders: Sequence[Path]) -> Material:
@@ -132,6 +62,8 @@ def read_run(folder: Path) -> Run:
             run.history = [json.loads(line) for line in text.splitlines() if line.strip()]
         except ValueError as e:
             raise SartorError(f"cannot read {folder / 'history.jsonl'}: {e}.") from e
+        whole = all(isinstance(line, dict) and "round" in line for line in run.history)
+        need(whole, f"{folder / 'history.jsonl'} is not a history: a line has no round.")
     run.clients = _found(folder / "clients.json") or []
     run.summary = _found(folder / "summary.json")
     run.data = _found(folder / "data.json")

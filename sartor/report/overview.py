@@ -9,8 +9,8 @@ from typing import Any
 from ..compare import Comparison
 from ..grid import Scenario, attacked
 from . import look
+from .entries import Material
 from .foot import judged
-from .material import Material
 from .pieces import Chart, Part, Section, Shown, Table, Words, plain
 from .terminal import against, cell, explain, megabytes, one_line, row_name, worth
 

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from ..storage import write_text
 from . import citations, clients, collaboration, curves, diagnostics, fairness, overview, repeat, robustness, skew
-from .material import Material, read
+from .entries import Material
+from .material import read
 from .pieces import Section, Words, written
 
 MISSING = "The charts are left out as Plotly is not installed (pip install plotly); the numbers are here."
@@ -37,9 +38,9 @@ def sections(material: Material) -> list[Section]:
     """What there is to show, in the order in which one asks for it."""
     found = [
         *overview.sections(material),
+        robustness.section(material),
         clients.section(material),
         curves.section(material),
-        robustness.section(material),
         fairness.section(material),
         overview.by_client(material),
         overview.significance(material),
@@ -58,7 +59,7 @@ def html_of(title: str, shown: Sequence[Section], lead: Sequence[Words], live: b
     charts = library is not None
     first = [*lead] if charts else [*lead, Words(MISSING, "warn")]
     words = "".join(f'<p class="{w.kind}">{html.escape(w.text)}</p>' for w in first)
-    links = "".join(f'<a href="#{s.id}">{html.escape(s.title)}</a>' for s in shown)
+    links = "".join(f'<a href="#{s.id}">{s.id.replace("-", " ").capitalize()}</a>' for s in shown)
     scripts = [*([library] if library is not None else []), own]
     rules = [
         "default-src 'none'",

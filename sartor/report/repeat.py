@@ -11,7 +11,7 @@ import tomli_w
 from ..errors import SartorError
 from ..grid import Scenario
 from ..recipe import Recipe
-from .material import Material
+from .entries import Material
 from .pieces import Code, Part, Section
 
 _SOLVER = {"kind": "solver"}  # the option for each of a solver's fields that has another name
@@ -84,6 +84,8 @@ def _options(recipe: Mapping[str, Any], skip: Sequence[str] = ()) -> list[str]:
     for name, info in Recipe.model_fields.items():
         value = recipe.get(name)
         if name in ("method", "settings", "solver", "seed", "device", *skip) or value is None:
+            continue
+        if name == "attackers" and recipe.get("attack", "none") == "none":
             continue
         if value == info.get_default(call_default_factory=True):
             continue

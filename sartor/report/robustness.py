@@ -3,13 +3,13 @@ for each method with its aggregator. As a chart for the page, and as PNG (with m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..storage import replacing
 from . import look
-from .material import Material
+from .entries import Material
 from .pieces import Chart, Section, plain
 
 # Okabe and Ito's, told apart by everybody, without the yellow, which is too faint for a line on white.
@@ -55,11 +55,25 @@ def bounds(found: dict[str, list[Line]], floor: float) -> tuple[float, float]:
     return (0.1 * int(10 * low) if low >= 0 else low), max(1.0, *values, low + 0.1)
 
 
+def _repeated(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The cells of a repeated experiment with attacks as rows of a comparison."""
+    rows = []
+    for c in cells:
+        if c.get("attack") is not None and c["ours"] is not None:
+            rule = str(c.get("aggregator") or "mean")
+            name = ", ".join(str(c[k]) for k in ("method", "model", "dataset", "partition"))
+            scores = {"accuracy_mean": c["ours"], "accuracy_seed_std": c["std"] or 0.0}
+            row = {"method": name, "entrant": name if rule == "mean" else f"{name}+{rule}", "chosen": scores}
+            rows.append(row | {"attack": c["attack"], "attackers": float(c["attackers"]), "aggregator": rule})
+    return rows
+
+
 def section(material: Material) -> Section | None:
     """The chart; None where nobody attacks."""
-    table = material.comparison
-    found = panels(table.rows()) if table is not None else {}
-    if table is None or not any(found.values()):
+    found = panels(material.comparison.rows()) if material.comparison is not None else {}
+    for table in material.tables:
+        found |= panels(_repeated(table["cells"]))
+    if not any(found.values()):
         return None
     variants: dict[str, dict[str, Any]] = {}
     for attack, lines in found.items():

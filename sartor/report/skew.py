@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..data import describe
-from .material import Material
+from .entries import Material
 from .pieces import Chart, Section, Table, plain, short
 
 MOST = 60  # clients that are drawn
