@@ -58,7 +58,7 @@ class Browser:
         self._number, self._rest = 0, b""
         self.events: list[dict[str, Any]] = []
 
-    def call(self, method: str, session: str | None = None, timeout: float = 30.0, **parameters: Any) -> dict[str, Any]:
+    def call(self, method: str, session: str | None = None, timeout: float = 60.0, **parameters: Any) -> dict[str, Any]:
         """A command and its answer; events that come before it are kept."""
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
@@ -153,7 +153,7 @@ class Page:
             raise RuntimeError(str(about.get("exception", {}).get("description", about)))
         return found["result"].get("value")
 
-    def wait(self, condition: str, seconds: float = 20.0) -> None:
+    def wait(self, condition: str, seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds
         while not self.run(f"Boolean({condition})"):
             if time.monotonic() > deadline:

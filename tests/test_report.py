@@ -14,9 +14,12 @@ import pytest
 from commandline import OWN, QUICK, good, history, hospitals, refused, summary
 from pages import Page
 
+import sartor as st
 from sartor import catalogue
 from sartor.cli import completion
+from sartor.grid import PLAIN
 from sartor.report import citations, collaboration, page, repeat
+from sartor.report.entries import Entry, Material, Run
 
 SCRIPT = "</script><script>alert(1)</script>"
 IMAGE = "<img src=x onerror=alert(1)>"
@@ -277,6 +280,34 @@ def test_an_unfinished_run_has_a_page(tmp_path: Path) -> None:
     (tmp_path / "a" / "summary.json").unlink()
     good("report", tmp_path / "a")
     assert any("has not ended" in text for text in read(tmp_path / "a").text)
+
+
+def test_a_result_that_was_saved_in_python_has_a_page(tmp_path: Path) -> None:
+    clients = st.data.load("digits").split("iid", clients=3, seed=0)
+    st.fit(st.FLAME(), st.models.layers(64, 10), clients, rounds=2, evaluate_every=1).save(tmp_path)
+    good("report", tmp_path)
+    found = read(tmp_path)
+    assert {"accuracy", "clients", "fairness"} <= set(found.charts)
+    assert any("zhu2024flame" in text for text in found.text)
+
+
+def test_a_large_comparison_has_a_page_of_less_than_eight_megabytes() -> None:
+    """40 methods with two seeds, 1000 evaluated rounds with 12 diagnostics each, 1000 clients."""
+    scores = {"accuracy_mean": 0.912345, "accuracy_std": 0.1, "loss_mean": 1.23456, "loss_var": 0.1}
+    facts = {f"quantity_{k}_mean": 0.123456 + k for k in range(12)}
+    lines = [
+        {"round": r, "bytes_up": 10**6 * r, "bytes_down": 10**6 * r, "diagnostics": facts, "warnings": []}
+        | dict.fromkeys(("global", "personal", "chosen"), scores)
+        for r in range(1, 1001)
+    ]
+    rows = [{"name": f"client {i}", "hostile": False} for i in range(1000)]
+    rows = [r | dict.fromkeys((f"{m}_test_accuracy" for m in ("global", "personal", "chosen")), 0.91234) for r in rows]
+    made = [[Run(Path("x"), {"seed": s, "method": "flame"}, lines, rows) for s in range(2)] for _ in range(40)]
+    entries = [Entry(f"method {i}", PLAIN, runs) for i, runs in enumerate(made)]
+    html = page.of(Material("a large one", entries))
+    assert len(html.encode()) < 8e6
+    curve = Page(html).charts["accuracy"]["variants"]["chosen|rounds"]["data"][1]
+    assert curve["x"][-1] == 1000 and 30 < len(curve["x"]) < 500  # some rounds, and the last
 
 
 def test_what_is_no_folder_of_a_run_is_refused(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def bibtex(names: Iterable[str]) -> str:
 
 def section(material: Material) -> Section | None:
     """The citations."""
-    names = {name for run in material.runs for name in used(run.recipe)}
+    names = {name for run in material.runs for name in used(run.recipe or run.summary or {})}
     if material.comparison is not None:
         for cell in material.comparison.cells:
             known = {k: cell.summary.get(k) for k in ("method", "attack", "aggregator", "compress", "compress_down")}

@@ -13,7 +13,8 @@ from .pieces import Chart, Section, Table, Words, plain, short
 from .terminal import number, takes
 
 MODELS = ("local", "global", "personal", "chosen")
-MOST = 60  # clients that are drawn; all of them are in the numbers
+MOST = 60  # clients that are drawn
+ROOM = 20_000  # rows of numbers: up to so many there is one for every client
 
 
 class Client(NamedTuple):
@@ -78,8 +79,10 @@ def _clients(entry: Entry, alone: dict[Any, Run]) -> list[Client]:
 
 def _chart(found: dict[str, list[Client]], score: str, compared: bool) -> Chart:
     variants = {name: _dumbbells(clients, score) for name, clients in found.items()}
+    few = sum(map(len, found.values())) <= ROOM  # else the numbers of those that are drawn
+    kept = {name: clients if few else _drawn(clients)[0] for name, clients in found.items()}
     rows = [
-        [name, c.name, *(c.scores.get(m) for m in MODELS), c.gain] for name, clients in found.items() for c in clients
+        [name, c.name, *(c.scores.get(m) for m in MODELS), c.gain] for name, clients in kept.items() for c in clients
     ]
     caption = f"Test {score} of each client: " + (
         "alone, then with the global, the personal and the chosen model (the better of the two on validation data). "

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from . import look
 from .entries import Entry, Line, Material, by_attack, switched
 from .pieces import Chart, Section, plain
 
 MODELS = ("chosen", "personal", "global")
 AGAINST = ("rounds", "megabytes")
+ROOM = 5_000  # points of all lines of a chart together
 Value = Callable[[Line], float | None]
 
 
@@ -26,26 +25,30 @@ def section(material: Material) -> Section | None:
     return Section("curves", "As training goes on", there) if there else None
 
 
-def over_seeds(entry: Entry, value: Value) -> list[tuple[int, float, float, float, float]]:
-    """(round, megabytes, mean, least, most over seeds) in every round that all seeds have."""
-    each = [{line["round"]: line for line in run.history if value(line) is not None} for run in entry.runs]
-    each = [lines for lines in each if lines]
-    if not each:
-        return []
+def room(lines: int) -> int:
+    """How many points each of so many lines may have, so that a page stays small; history.jsonl has all."""
+    return max(12, ROOM // max(1, lines))
+
+
+def over_seeds(entry: Entry, value: Value, most: int) -> list[tuple[int, float, float, float, float]]:
+    """(round, megabytes, mean, least, most over seeds) in rounds that all seeds have: of many some, and the last."""
+    rounds = sorted(set.intersection(*(set(lines) for lines in entry.by_round)))
+    step = -(-len(rounds) // most)
     found = []
-    for at in sorted(set.intersection(*(set(lines) for lines in each))):
-        lines = [seed[at] for seed in each]
-        values = np.array([value(line) for line in lines], dtype=float)
-        spent = np.mean([line["bytes_up"] + line["bytes_down"] for line in lines]) / 1e6
-        found.append((at, float(spent), float(values.mean()), float(values.min()), float(values.max())))
+    for at in rounds[::-1][::step][::-1] if rounds else []:
+        lines = [seed[at] for seed in entry.by_round]
+        values = [v for line in lines if (v := value(line)) is not None]
+        if len(values) == len(lines):
+            spent = sum(line["bytes_up"] + line["bytes_down"] for line in lines) / len(lines) / 1e6
+            found.append((at, spent, sum(values) / len(values), min(values), max(values)))
     return found
 
 
 def traces(
-    entry: Entry, place: int, value: Value, against: str, reach: float = 0.0, many: bool = False
+    entry: Entry, place: int, points: Sequence[Any], against: str, reach: float = 0.0, many: bool = False
 ) -> list[dict[str, Any]]:
-    """A line with its band; of a method that sends nothing, against megabytes, its last value as far as `reach`."""
-    points = over_seeds(entry, value)
+    """A line with its band, of the points that `over_seeds` gives; of a method that sends nothing, against megabytes,
+    its last value as far as `reach`."""
     if not points:
         return []
     x = [p[1] if against == "megabytes" else p[0] for p in points]
@@ -78,15 +81,12 @@ def _of(model: str, measure: str) -> Value:
 
 def _chart(entries: Sequence[Entry], measure: str, title: str) -> Chart | None:
     """With several entries a line for each and a switch for the model; with one a line for each model."""
-    models = [m for m in MODELS if any(over_seeds(e, _of(m, measure)) for e in entries)]
+    most = room(len(entries) * len(MODELS))
+    found = {(m, id(e)): over_seeds(e, _of(m, measure), most) for m in MODELS for e in entries}
+    models = [m for m in MODELS if any(found[m, id(e)] for e in entries)]
     if not models:
         return None
-    rows: list[list[Any]] = [
-        [entry.name, model, *point]
-        for entry in entries
-        for model in models
-        for point in over_seeds(entry, _of(model, measure))
-    ]
+    rows: list[list[Any]] = [[e.name, m, *point] for e in entries for m in models for point in found[m, id(e)]]
     reach = max(float(row[3]) for row in rows)
     scenes, lone = by_attack(entries), len(entries) == 1
     variants: dict[str, dict[str, Any]] = {}
@@ -94,10 +94,12 @@ def _chart(entries: Sequence[Entry], measure: str, title: str) -> Chart | None:
         for model in ["all"] if lone else models:
             for against in AGAINST:
                 if lone:
-                    data = [t for m in models for t in _by_model(mine[0], m, measure, against, reach)]
+                    each = [(m, found[m, id(mine[0])]) for m in models]
+                    data = [t for m, points in each for t in _by_model(mine[0], m, points, against, reach)]
                 else:
-                    value, many = _of(model, measure), len(mine) > 4
-                    data = [t for i, e in enumerate(mine) for t in traces(e, i, value, against, reach, many)]
+                    lines = [(e, found[model, id(e)]) for e in mine]
+                    many = len(mine) > 4
+                    data = [t for i, (e, p) in enumerate(lines) for t in traces(e, i, p, against, reach, many)]
                 scale = look.scores(title) if measure == "accuracy" else _losses(title, [row[4] for row in rows])
                 across = {"title": {"text": "megabytes up and down, all clients" if against != "rounds" else against}}
                 variants[f"{under}|{model}|{against}"] = {"data": data, "layout": {"xaxis": across, "yaxis": scale}}
@@ -110,9 +112,9 @@ def _chart(entries: Sequence[Entry], measure: str, title: str) -> Chart | None:
     return Chart(measure, f"{title[0].upper()}{title[1:]} over clients.{said}", shown, head, rows, switches)
 
 
-def _by_model(entry: Entry, model: str, measure: str, against: str, reach: float) -> list[dict[str, Any]]:
+def _by_model(entry: Entry, model: str, points: Sequence[Any], against: str, reach: float) -> list[dict[str, Any]]:
     """The lines of one model, with the model's look."""
-    found, mark = traces(entry, 0, _of(model, measure), against, reach), look.MODELS[model]
+    found, mark = traces(entry, 0, points, against, reach), look.MODELS[model]
     for trace in found:
         trace |= {"name": model, "legendgroup": model}
         if "fill" in trace:

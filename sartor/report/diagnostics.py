@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .curves import Value, over_seeds, traces
+from .curves import Value, over_seeds, room, traces
 from .entries import Line, Material, by_attack, switched
 from .pieces import Chart, Section, Words
 
@@ -21,13 +21,15 @@ def section(material: Material) -> Section:
     scenes = by_attack(material.entries)
     for name in names:
         value = _of(name)
-        found = [(e, over_seeds(e, value)) for e in material.entries]
+        found = [(e, over_seeds(e, value, room(len(material.entries) * len(names)))) for e in material.entries]
+        points_of = {id(e): points for e, points in found}
         rows += [[e.name, name, p[0], *p[2:]] for e, points in found for p in points]
         values = [p[2] for _, points in found for p in points]
         spans = min(values) > 0 and max(values) > 30 * min(values)
         axis = {"title": {"text": _words(name)}, "type": "log" if spans else "linear", "exponentformat": "power"}
         for under, mine in scenes.items():
-            data = [t for i, e in enumerate(mine) for t in traces(e, i, value, "rounds", many=len(mine) > 4)]
+            each = [(e, points_of[id(e)]) for e in mine]
+            data = [t for i, (e, p) in enumerate(each) for t in traces(e, i, p, "rounds", many=len(mine) > 4)]
             layout = {"xaxis": {"title": {"text": "rounds"}}, "yaxis": axis, "showlegend": len(material.entries) > 1}
             variants[f"{under}|{_words(name)}"] = {"data": data, "layout": layout}
     shown, switches = switched(variants, {"under": list(scenes), "quantity": [_words(name) for name in names]})

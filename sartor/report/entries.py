@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,6 +58,11 @@ class Entry:
     @property
     def name(self) -> str:
         return ", ".join([self.method, *self.scenario.words()])
+
+    @cached_property
+    def by_round(self) -> list[dict[int, Line]]:
+        """Each run's history, by round."""
+        return [{line["round"]: line for line in run.history} for run in self.runs]
 
     @property
     def brief(self) -> str:

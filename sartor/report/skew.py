@@ -10,6 +10,7 @@ from .entries import Material
 from .pieces import Chart, Section, Table, plain, short
 
 MOST = 60  # clients that are drawn
+ROOM = 20_000  # rows of numbers; data.json has all
 MEASURES = {
     "clients": "clients",
     "samples": "samples",
@@ -30,7 +31,7 @@ def section(material: Material) -> Section | None:
     if not named:
         return None
     variants = {name: _bubbles(a) if "labels" in a else _sizes(a) for name, a in named.items()}
-    rows = [row for a in named.values() for row in _rows(a)]
+    rows = [row for a in named.values() for row in _rows(a)][:ROOM]
     chart = Chart(
         "skew",
         "Who has what: a bubble's area is the number of samples of a label (rows) at a client (columns), of the first "
