@@ -117,6 +117,14 @@ def test_the_news_of_a_comparison_name_what_is_to_come(tmp_path: Path) -> None:
     good(*call, "--quiet")
     found = live.state(tmp_path)
     assert found["lead"][0][0] == "Complete." and {r[1][0] for r in found["tables"]["progress-table"]} == {"complete"}
+    begun = tmp_path / "fedavg-1"  # as if its second round were not there yet
+    (begun / "summary.json").unlink()
+    (begun / "history.jsonl").write_text((begun / "history.jsonl").read_text().splitlines()[0] + "\n")
+    (tmp_path / "compare.json").unlink()
+    found = live.state(tmp_path)
+    curves = found["charts"]["accuracy"]["variants"]["chosen|rounds"]["data"]
+    assert [t["x"] for t in curves if t["name"] == "fedavg"] == [[1, 2]]  # of the seed that is complete
+    assert found["lead"][0][0] == "3 of 4 runs are complete."
 
 
 def test_what_is_half_written_is_looked_at_again(served: tuple[Path, int]) -> None:

@@ -108,8 +108,9 @@ def compare(
     base = Recipe.of(values(plain), "the command line")
     vacant(folder, "recipe.toml", "a single run; choose another --out")
     somewhere(base, folder)
-    dataset = base.dataset()
     talk = not (quiet or as_json)
+    with terminal.waiting(err, f"reading {base.data}", not talk):
+        dataset = base.dataset()
     if talk:
         out.print(
             describe(base.model_copy(update={"seed": each_seed[0]}).split(dataset).about) + f" (seed {each_seed[0]})"

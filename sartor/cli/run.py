@@ -66,7 +66,8 @@ def run(
         vacant(folder, "recipe.toml", f"a run already; choose another --out, or go on with --resume {folder}")
         vacant(folder, "compare.json", "a comparison; choose another --out")
     somewhere(recipe, folder)
-    split = recipe.split(recipe.dataset())
+    with terminal.waiting(err, f"reading {recipe.data}", quiet):
+        split = recipe.split(recipe.dataset())
     talk = not (quiet or as_json)
     if talk:
         out.print(describe(split.about))

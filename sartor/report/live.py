@@ -49,6 +49,8 @@ def _now(folder: Path) -> tuple[str, list[Words], list[Section]]:
     except (SartorError, OSError, ValueError, KeyError):
         return f"{folder.resolve().name}: nothing to see yet", [Words("Waiting for the first round.", "lead")], []
     rows = _progress(folder, material)
+    for entry in material.entries:  # a seed that has only begun would cut the line of those that are complete
+        entry.runs = [run for run in entry.runs if run.summary is not None] or entry.runs
     ended = sum(row[1] in ("complete", "failed") for row in rows)
     lead = [Words(_said(rows, ended), "lead")]
     lead += [w for w in overview.lead(material) if w.kind == "warn" and "has not ended" not in w.text]

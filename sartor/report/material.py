@@ -195,6 +195,8 @@ def _title(material: Material, cells: int) -> str:
     sets = list(dict.fromkeys(str(r.recipe.get("data", (r.summary or {}).get("data", "own"))) for r in material.runs))
     where = ", ".join(Path(s).name if "/" in s else s for s in sets[:3]) or "nothing yet"
     methods = list(dict.fromkeys(e.method for e in material.entries))
+    if not methods and material.plans:  # nothing was scored
+        methods, where = material.plans[0]["methods"], str(material.plans[0]["recipe"]["data"])
     if len(methods) == 1:
         return f"{methods[0]} on {where}"
     return f"{len(methods)} methods on {where}"

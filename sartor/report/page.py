@@ -80,7 +80,8 @@ def html_of(title: str, shown: Sequence[Section], lead: Sequence[Words], live: b
     noscript = "<noscript><p>Charts and sorting need JavaScript; the numbers stand below each chart.</p></noscript>"
     body = f'<header><h1>{html.escape(title)}</h1><div id="lead">{words}</div>{noscript}<nav>{links}</nav></header>'
     body += f"<main>{''.join(written(s, charts) for s in shown)}</main>"
-    body += "<footer>Made by Sartor. This page holds everything that it shows and asks nobody for anything.</footer>"
+    asks = "asks only the program on this machine that serves it" if live else "asks nobody for anything"
+    body += f"<footer>Made by Sartor. This page holds everything that it shows and {asks}.</footer>"
     code = "".join(f"<script>{text}</script>" for text in scripts)
     return f"{head}<body{' data-live=1' if live else ''}>{body}{code}</body></html>\n"
 

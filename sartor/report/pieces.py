@@ -83,7 +83,7 @@ class Section:
 
 
 def plain(text: object) -> str:
-    """Text for a chart, where Plotly takes tags and entities for markup: shown as it is."""
+    """Text between tags, or in a chart, where Plotly takes tags and entities for markup: shown as it is."""
     return html.escape(str(text), quote=False)
 
 
@@ -116,27 +116,27 @@ def _finite(value: Any) -> Any:
 def written(section: Section, charts: bool = True) -> str:
     """A section as HTML; without `charts` the numbers behind them are shown in their place."""
     inside = "".join(_part(part, charts) for part in section.parts)
-    title = html.escape(section.title)
+    title = plain(section.title)
     return f'<section id="{section.id}"><h2>{title}</h2>{inside}</section>'
 
 
 def _part(part: Part, charts: bool) -> str:
     if isinstance(part, Words):
         kind = f' class="{part.kind}"' if part.kind else ""
-        return f"<p{kind}>{html.escape(part.text)}</p>"
+        return f"<p{kind}>{plain(part.text)}</p>"
     if isinstance(part, Code):
-        return _folded(f"<pre>{html.escape(part.text)}</pre>", part.summary)
+        return _folded(f"<pre>{plain(part.text)}</pre>", part.summary)
     if isinstance(part, Table):
         return _folded(_table(part.head, part.rows, part.id), part.summary)
     return _chart(part, charts)
 
 
 def _folded(inside: str, summary: str, more: str = "") -> str:
-    return f"<details{more}><summary>{html.escape(summary)}</summary>{inside}</details>" if summary else inside
+    return f"<details{more}><summary>{plain(summary)}</summary>{inside}</details>" if summary else inside
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], id: str = "") -> str:
-    top = "".join(f'<th scope="col"><button type="button">{html.escape(h)}</button></th>' for h in head)
+    top = "".join(f'<th scope="col"><button type="button">{plain(h)}</button></th>' for h in head)
     lines = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     mark = f' id="{id}"' if id else ""
     return (
@@ -148,8 +148,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], id: str = "") -> 
 def _cell(value: Any) -> str:
     if isinstance(value, Shown):
         mark = "" if value.value is None else f' data-value="{value.value:.9g}"'
-        return f"<td{mark}>{html.escape(value.text)}</td>"
-    return f"<td>{html.escape(text_of(value))}</td>"
+        return f"<td{mark}>{plain(value.text)}</td>"
+    return f"<td>{plain(text_of(value))}</td>"
 
 
 def text_of(value: Any) -> str:
@@ -167,6 +167,6 @@ def _chart(chart: Chart, charts: bool) -> str:
     return (
         f'<figure class="chart" id="chart-{chart.name}" data-name="{chart.name}"><div class="switches"></div>'
         f'<p class="note"></p><div class="plot" role="img" aria-label="{label}"></div>'
-        f'<figcaption>{html.escape(chart.caption)} <button type="button" class="csv">CSV</button></figcaption>'
+        f'<figcaption>{plain(chart.caption)} <button type="button" class="csv">CSV</button></figcaption>'
         f'{numbers}<script type="application/json">{safe_json(chart.island())}</script></figure>'
     )

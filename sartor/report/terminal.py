@@ -51,10 +51,10 @@ def progress(console: Console) -> Progress:
     )
 
 
-def waiting(console: Console, what: str) -> Progress:
+def waiting(console: Console, what: str, quiet: bool = False) -> Progress:
     """A sign of life for work that cannot say how far it is: what is done, and for how long."""
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    found = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    found = Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
     found.add_task(what, total=None)
     return found
 
