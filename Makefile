@@ -20,7 +20,7 @@ test: check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 check: setup
-	$(BIN)/ruff check sartor tests benchmarks
+	$(BIN)/ruff check sartor tests benchmarks docs
 	$(BIN)/mypy
 
 # A server and three sites on this machine: kits, ten rounds of FLAME over mutual TLS, personal models at the sites.
@@ -36,6 +36,11 @@ test-federation: setup
 # 50 sites, 200 rounds: fails where the server's memory or its open files grow.
 federation-memory: setup
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/federation.py --memory
+
+# The pictures of the report in docs/, with Chromium, from a real comparison.
+.PHONY: report-shots
+report-shots: setup
+	$(BIN)/python docs/report_shots.py
 
 clean:
 	rm -rf .venv .venv-bench runs .pytest_cache .mypy_cache .ruff_cache *.egg-info

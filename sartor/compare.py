@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .core import Engine
-from .data import Clients, Dataset
+from .data import Clients, Dataset, facts
 from .errors import Diverged, OverBudget, SartorError, Silent, need
 from .grid import PLAIN, Scenario
 from .judge.metrics import MODELS, ORACLE, gains
@@ -20,9 +20,10 @@ from .recipe import Recipe
 from .result import Result, write_history
 from .rounds import COUNTS, play
 from .settings import aggregator, attack, compressor
-from .storage import read_json, read_note
+from .storage import read_json, read_note, write_json
 from .traffic import parse_bytes
 
+PLAN = "plan.json"  # what a comparison is to run, in its order: for whoever looks at its folder
 SPENT = ("accuracy_per_megabyte", "rounds_to_target", "bytes_to_target")
 CHECKPOINT, ROWS = Path("state", "checkpoint.safetensors"), Path("state", "rows")
 
@@ -47,6 +48,7 @@ def play_recipe(
             played = result.run.round
             need(played <= recipe.rounds, f"{folder} has played {played} rounds; it cannot go back to {recipe.rounds}.")
         recipe.complete(clients).save(folder)  # not before it is sure that the folder's checkpoint is this run's
+        write_json(folder / "data.json", facts(clients))
     yield result
     for line in play(
         result.run,
@@ -212,6 +214,7 @@ def compare(
         aggregator(scenario.aggregator)
         attack(scenario.attack)
     cells = [(scenario, method) for scenario in scenarios for method in methods]
+    planned = False  # not before it is sure that what is in the folder is of this comparison
     table = Comparison(plain, list(scenarios), [method for _ in seeds for _, method in cells])
     for seed in seeds:
         clients = base.model_copy(update={"seed": seed}).split(dataset)
@@ -229,8 +232,32 @@ def compare(
                 table.cells.append(Cell(method, seed, scenario, summary))
             else:
                 for result in _play_cell(table, method, recipe, plain[method], scenario, clients, place):
+                    planned = planned or _keep_plan(folder, base, methods, seeds, settings, scenarios)
                     yield Step(table, method, seed, scenario, result)
+                planned = planned or _keep_plan(folder, base, methods, seeds, settings, scenarios)
             yield Step(table, method, seed, scenario, None)
+
+
+def _keep_plan(
+    folder: Path | None,
+    base: Recipe,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    settings: Mapping[str, Mapping[str, Any]] | None,
+    scenarios: Sequence[Scenario],
+) -> bool:
+    """Write plan.json: what was asked for, and a row for each cell."""
+    if folder is None:
+        return True
+    cells = [(seed, scenario, method) for seed in seeds for scenario in scenarios for method in methods]
+    rows = [
+        {"folder": cell_name(method, seed, scenario), "method": method, "seed": seed, **scenario._asdict()}
+        for seed, scenario, method in cells
+    ]
+    own = {name: dict(values) for name, values in (settings or {}).items() if values}
+    asked = {"methods": list(methods), "seeds": list(seeds), "settings": own}
+    write_json(folder / PLAN, asked | {"recipe": base.model_dump(exclude_none=True), "cells": rows})
+    return True
 
 
 def cell_name(method: str, seed: int, scenario: Scenario) -> str:

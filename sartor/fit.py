@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from .rounds import Run, play
 from .settings import spelled, to_table
 from .tasks import Loss, ModelTask
 from .threads import cores
+from .trackers import Tracker, Tracking
 from .traffic import Goal, parse_bytes
 from .wrappers import Attack, Compressed, Hostile, Privacy, Private, Reporting, attacks, hostile_clients
 
@@ -150,12 +152,14 @@ def fit(
     diagnose: bool = True,
     budget: str | int | None = None,
     target_accuracy: float | None = None,
+    track: Sequence[str | Tracker] = (),
     **options: Any,
 ) -> Result:
     """Run `method` for `rounds` rounds on `clients`; every client starts from the same weights.
 
     It ends earlier where the next round could exceed the `budget` ("4MB": bytes up and down together), or where the
-    mean validation accuracy reaches `target_accuracy` in an evaluated round.
+    mean validation accuracy reaches `target_accuracy` in an evaluated round. `track` says where scores go as it runs:
+    "csv:scores.csv", "tensorboard:logs", "mlflow:URI", or anything with write(round, scores) and close().
 
     Options: seed; loss ("cross-entropy", "squared", "hinge" or a callable); pretrained (start from `model`'s own
     weights, else its layers are drawn anew from the seed); cohort, sampling; attack (of sartor.attacks), attackers
@@ -170,8 +174,9 @@ def fit(
     """
     goal = Goal(None if budget is None else parse_bytes(budget), target_accuracy)
     result = prepare(method, model, clients, rounds=rounds, goal=goal, **options)
-    for _ in play(result.run, rounds, evaluate_every=evaluate_every, diagnose=diagnose):
-        pass
+    with Tracking(track, f"{result.settings['method']}-{result.settings['seed']}") as tracking:
+        for _ in play(result.run, rounds, evaluate_every=evaluate_every, diagnose=diagnose):
+            tracking.look(result.history)
     return result
 
 

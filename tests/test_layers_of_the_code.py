@@ -62,6 +62,7 @@ ALLOWED: dict[str, set[str]] = {
     "settings": {"compressors", "core", "data", "dynamic", "errors", "methods", "solvers", "aggregators", "wrappers"},
     "room": {"core", "data", "errors", "rows"},
     "estimate": {"data", "recipe", "room", "rounds"},
+    "trackers": {"errors", "storage"},
     "fit": {
         "accounting",
         "aggregators",
@@ -77,6 +78,7 @@ ALLOWED: dict[str, set[str]] = {
         "settings",
         "tasks",
         "threads",
+        "trackers",
         "traffic",
         "wrappers",
     },
@@ -146,7 +148,7 @@ ALLOWED: dict[str, set[str]] = {
     "deploy": {
         *("core", "errors", "data", "storage", "federation", "engines", "recipe", "result", "compare", "__init__"),
     },
-    "report": {"compare", "data", "grid", "errors", "judge", "recipe", "result", "rounds", "storage", "traffic"},
+    "report": {"compare", "data", "grid", "errors", "recipe", "storage", "traffic"},
 }
 ABOVE_ALL = {"cli", "__init__"}
 

@@ -13,6 +13,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from commandline import good, killed, one_line, refused, sartor
+from pages import Page
 
 from sartor import recipe as recipe_module
 from sartor.compare import play_recipe
@@ -167,7 +168,21 @@ def test_the_table_has_three_columns_and_a_verdict_for_every_cell(finished: tupl
     assert rows["Ditto, CelebA"]["verdict"] == "not run: CelebA is not one of our data sets"
     assert rows["FLAME-HM"]["ours_authors"] >= max(rows["FLAME-PM"]["ours_authors"], rows["FLAME-GM"]["ours_authors"])
     assert sum(found["counts"].values()) == 6
-    assert {p.name for p in finished[1].iterdir()} == {"runs", "table.json", "table.md", "table.csv", "figure.png"}
+    files = {"table.json", "table.md", "table.csv", "figure.png", "report.html"}
+    assert {p.name for p in finished[1].iterdir()} == {"runs", *files}
+
+
+def test_the_page_of_an_experiment(finished: tuple[Path, Path]) -> None:
+    page, found = Page((finished[1] / "report.html").read_text()), table(finished[1])
+    page.is_self_contained()
+    for name in page.charts:
+        page.drawn(name)
+    assert {"agreement", "accuracy", "loss", "fairness"} == set(page.charts)
+    printed = {c["row"]: (c["paper"], c["ours"], c["ours_authors"]) for c in found["cells"]}
+    for row, *numbers in page.charts["agreement"]["table"]["rows"]:
+        for shown, known in zip(numbers, printed[row], strict=True):
+            assert (shown is None) == (known is None) and (known is None or shown == pytest.approx(known, rel=1e-5))
+    assert found["command"] in page.text and any("@article{zhu2024flame" in text for text in page.text)
 
 
 def test_a_cell_s_number_is_that_of_a_plain_run(finished: tuple[Path, Path]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ..compare import Comparison, Step, named
+from ..compare import Comparison, Step, cell_name, named
 from ..compare import compare as compare_all
 from ..data import describe
 from ..errors import need
@@ -18,9 +19,12 @@ from ..methods import entry
 from ..recipe import Recipe
 from ..report import page, robustness, terminal
 from ..report.foot import judged
+from ..report.look import FLOOR
 from ..settings import has_lam
 from ..storage import write_json
+from ..trackers import Tracking, check
 from ..verdict import verdict
+from . import completion
 from .console import app, err, out, say_where, somewhere, vacant
 from .options import (
     ABSENCE,
@@ -34,6 +38,7 @@ from .options import (
     TRAFFIC,
     Json,
     Quiet,
+    Track,
     assignments,
     by_method,
     numbers,
@@ -51,11 +56,26 @@ def compare(
     ctx: typer.Context,
     methods: Annotated[
         str,
-        typer.Option(help="names with commas between them (list methods); fedavg+int8 has its own compressor"),
+        typer.Option(
+            help="names with commas between them (list methods); fedavg+int8 has its own compressor",
+            autocompletion=completion.listed("methods"),
+        ),
     ] = DEMO,
     seeds: Annotated[str, typer.Option(help="seeds with commas between them")] = "0,1,2",
-    aggregator: Annotated[str, typer.Option(help="as in mean,median,krum(f=2) (sartor list aggregators)")] = "mean",
-    attack: Annotated[str, typer.Option(help="as in none,sign-flip,gaussian(std=1) (sartor list attacks)")] = "none",
+    aggregator: Annotated[
+        str,
+        typer.Option(
+            help="as in mean,median,krum(f=2) (sartor list aggregators)",
+            autocompletion=completion.listed("aggregators"),
+        ),
+    ] = "mean",
+    attack: Annotated[
+        str,
+        typer.Option(
+            help="as in none,sign-flip,gaussian(std=1) (sartor list attacks)",
+            autocompletion=completion.listed("attacks", "none"),
+        ),
+    ] = "none",
     attackers: Annotated[
         str | None, typer.Option(help="shares of hostile clients, as in 0,0.2,0.5 [0.2 with an attack, else 0]")
     ] = None,
@@ -66,6 +86,7 @@ def compare(
     folder: Annotated[
         Path | None, typer.Option("--out", help="where all is kept; what is finished there is not run again")
     ] = None,
+    track: Track = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -73,6 +94,7 @@ def compare(
 
     Lists of attacks, attackers and aggregators make a grid; cells that coincide run once.
     """
+    check(track or [])
     names, each_seed = listed(methods, "methods"), numbers(seeds, int, "seeds")
     plainly = list(dict.fromkeys(named(name)[0] for name in names))  # without their compressors
     for name in plainly:
@@ -86,13 +108,14 @@ def compare(
     base = Recipe.of(values(plain), "the command line")
     vacant(folder, "recipe.toml", "a single run; choose another --out")
     somewhere(base, folder)
-    dataset = base.dataset()
     talk = not (quiet or as_json)
+    with terminal.waiting(err, f"reading {base.data}", not talk):
+        dataset = base.dataset()
     if talk:
         out.print(
             describe(base.model_copy(update={"seed": each_seed[0]}).split(dataset).about) + f" (seed {each_seed[0]})"
         )
-    table = _play_all(compare_all(base, names, each_seed, dataset, folder, own, grid), base.rounds, talk)
+    table = _play_all(compare_all(base, names, each_seed, dataset, folder, own, grid), base.rounds, talk, track or [])
     found, rows = verdict(table), table.rows()
     drawn = _keep(folder, table, found) if folder is not None else True
     if as_json:
@@ -122,14 +145,15 @@ def _keep(folder: Path, table: Comparison, found: dict[str, Any]) -> bool:
     write_json(folder / "compare.json", table.summaries())
     write_json(folder / "significance.json", found)
     write_json(folder / "clients.json", table.by_client())
-    page.write(folder / "report.html", page.of_comparison(table, found))
+    page.write(folder / "report.html", [folder])
     lines = robustness.panels(table.rows())
-    return not lines or robustness.write_png(folder / "robustness.png", lines, page.FLOOR)
+    return not lines or robustness.write_png(folder / "robustness.png", lines, FLOOR)
 
 
-def _play_all(steps: Iterator[Step], rounds: int, talk: bool) -> Comparison:
+def _play_all(steps: Iterator[Step], rounds: int, talk: bool, track: list[str]) -> Comparison:
     """Play all cells; progress is live on a terminal, else a line for each finished cell."""
-    with terminal.progress(err) as bar:
+    with ExitStack() as tracked, terminal.progress(err) as bar:
+        tracking: Tracking | None = None
         task = bar.add_task("", total=None, note="", left="", visible=talk)
         for table, method, seed, scenario, result in steps:
             count, now = len(table.plan), terminal.left(table.left())
@@ -137,7 +161,12 @@ def _play_all(steps: Iterator[Step], rounds: int, talk: bool) -> Comparison:
             bar.update(task, description=what, total=count * rounds, completed=len(table.cells) * rounds, left=now)
             if result is not None:
                 bar.update(task, advance=result.run.round, note=terminal.note(result.history))
-            elif talk and not err.is_terminal:
+                tracking = tracking or tracked.enter_context(Tracking(track, cell_name(method, seed, scenario)))
+                tracking.look(result.history)
+            else:
+                tracked.close()
+                tracking = None
+            if result is None and talk and not err.is_terminal:
                 line = f"{len(table.cells)}/{count} {terminal.done(table.cells[-1])}"
                 out.print(f"{line}; {now}" if now else line, soft_wrap=True)
     return table

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +20,11 @@ from .options import Json
 federation = typer.Typer(help="A real federation: make kits, see where it is, export.")
 app.add_typer(federation, name="federation")
 KitFolder = Annotated[Path, typer.Argument(help="a folder made by sartor federation init")]
+
+
+def _saying(as_json: bool) -> Callable[[str], None]:
+    """Where a federation says what happens: beside the result, where that is to be read by a program."""
+    return lambda text: print(text, file=sys.stderr if as_json else sys.stdout, flush=True)
 
 
 def _needs_nvflare() -> None:
@@ -54,14 +61,16 @@ def federation_status(kit: KitFolder, as_json: Json = False) -> None:
 
 @federation.command("export")
 def federation_export(
-    kit: KitFolder, folder: Annotated[Path, typer.Option("--out", help="a new folder for the models")]
+    kit: KitFolder,
+    folder: Annotated[Path, typer.Option("--out", help="a new folder for the models")],
+    as_json: Json = False,
 ) -> None:
     """Copy a kit's models: the global one at the server, at a site its clients' own."""
     _needs_nvflare()
     from ..deploy import commands
 
-    for line in commands.export(kit, folder):
-        print(line)
+    lines = commands.export(kit, folder)
+    print(json.dumps(lines, indent=1, ensure_ascii=False) if as_json else "\n".join(lines))
 
 
 @app.command()
@@ -72,6 +81,7 @@ def server(
     round_timeout: Annotated[float, typer.Option(help="seconds to wait for one round's answers")] = 120.0,
     leave_out_after: Annotated[int, typer.Option(help="timeouts in a row after which a site is not waited for")] = 3,
     join_timeout: Annotated[float, typer.Option(help="seconds to wait for all sites before the first round")] = 600.0,
+    as_json: Json = False,
 ) -> None:
     """Lead a federation.
 
@@ -82,8 +92,11 @@ def server(
     from ..federation import Waiting
 
     waiting = Waiting(round_timeout, min_clients, leave_out_after)
-    left = Server(kit, recipe, waiting, join_timeout, lambda text: print(text, flush=True)).play()
+    left = Server(kit, recipe, waiting, join_timeout, _saying(as_json)).play()
     rows, found = read_json(left / "clients.json"), read_json(left / "summary.json")
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
     out.print(terminal.per_client(rows))
     out.print(terminal.one_line(found))
     out.print(f"everything is in {left}; personal models are at the sites", soft_wrap=True)
@@ -102,6 +115,7 @@ def client(
         "metrics=each"
     ),
     connect_timeout: Annotated[float, typer.Option(help="seconds to try to reach the server")] = 600.0,
+    as_json: Json = False,
 ) -> None:
     """Take part in a federation with this site's data.
 
@@ -115,5 +129,5 @@ def client(
     need(what == "metrics", f"--share takes metrics=each, mean or none; got {share!r}.")
     path = None if recipe is None else str(recipe.resolve())
     own = Own(str(Path(data).resolve()), target, client_key, value, path)
-    left = Client(kit, own, connect_timeout, lambda text: print(text, flush=True)).play()
-    print(f"finished: this site's models are in {left}")
+    left = Client(kit, own, connect_timeout, _saying(as_json)).play()
+    print(json.dumps({"models": str(left)}) if as_json else f"finished: this site's models are in {left}")

@@ -10,13 +10,18 @@ import typer
 
 from .. import __version__, catalogue, doctor, estimate
 from ..recipe import Recipe
-from .console import app, out, print_rows
+from ..report import terminal
+from . import completion
+from .console import app, err, out, print_rows
 from .options import Json
 
 
 @app.command("list")
 def list_(
-    kind: Annotated[str, typer.Argument(help=", ".join(catalogue.KINDS))] = "methods", as_json: Json = False
+    kind: Annotated[
+        str, typer.Argument(help=", ".join(catalogue.KINDS), autocompletion=completion.words(*catalogue.KINDS))
+    ] = "methods",
+    as_json: Json = False,
 ) -> None:
     """List what there is: name, paper, one line."""
     rows = catalogue.rows(kind)
@@ -36,7 +41,9 @@ def doctor_(
     """Say what is installed and found, and what a recipe will cost."""
     found = doctor.examine()
     if recipe is not None:
-        found["estimate"] = estimate.estimate(Recipe.load(recipe))
+        asked = Recipe.load(recipe)
+        with terminal.waiting(err, f"playing a few rounds of {recipe}, about 10 s"):
+            found["estimate"] = estimate.estimate(asked)
     if as_json:
         print(json.dumps(found, indent=1))
         return
@@ -46,6 +53,6 @@ def doctor_(
 
 
 @app.command()
-def version() -> None:
+def version(as_json: Json = False) -> None:
     """Print the version."""
-    print(__version__)
+    print(json.dumps({"version": __version__}) if as_json else __version__)

@@ -11,8 +11,16 @@ import typer
 
 from ..errors import SartorError, need, unknown
 from ..recipe import Recipe
+from . import completion
 
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KIND:WHERE",
+        help="write scores as they come to csv:FILE, tensorboard:FOLDER or mlflow:URI; repeatable",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="no progress, no tables")]
 
 
@@ -22,7 +30,13 @@ def _option(name: str, kind: Any, default: Any, *flags: str, **how: Any) -> insp
 
 
 PROBLEM = [
-    _option("data", str, "digits", help="a data set's name (sartor list datasets), or an .npz, .csv or .parquet file"),
+    _option(
+        "data",
+        str,
+        "digits",
+        help="a data set's name (sartor list datasets), or an .npz, .csv or .parquet file",
+        autocompletion=completion.data,
+    ),
     _option("target", str | None, None, help="own tables: the column to predict"),
     _option("client_key", str | None, None, help="own data: the column that says whose sample it is"),
     _option(
@@ -31,6 +45,7 @@ PROBLEM = [
         "auto",
         show_default=False,
         help="how data are dealt out: hybrid, labels=2, dirichlet=0.5, natural, ... [natural where clients are known]",
+        autocompletion=completion.names("partitions"),
     ),
     _option("clients", int | None, None, help="how many clients [10, or every natural one]"),
     _option("minimum", int, 10, help="samples that each client has at least"),
@@ -41,8 +56,15 @@ PROBLEM = [
         "auto",
         show_default=False,
         help="softmax, mlp, mlp(200,100), dnn, 2nn, cnn, linear, svm [what fits the data]",
+        autocompletion=completion.names("models"),
     ),
-    _option("loss", str | None, None, help="cross-entropy, squared or hinge [what fits the model]"),
+    _option(
+        "loss",
+        str | None,
+        None,
+        help="cross-entropy, squared or hinge [what fits the model]",
+        autocompletion=completion.names("losses"),
+    ),
 ]
 ROUNDS = [
     _option("rounds", int, 50, help="communication rounds"),
@@ -50,9 +72,19 @@ ROUNDS = [
     _option("sampling", str, "uniform", help="cohorts drawn uniform, by size, or poisson (each by a coin of its own)"),
 ]
 HOSTILITY = [
-    _option("aggregator", str, "mean", help="how the server averages: mean, median, krum(f=2), ... (list aggregators)"),
     _option(
-        "attack", str, "none", help="what hostile clients do: none, sign-flip, gaussian(std=1), ... (list attacks)"
+        "aggregator",
+        str,
+        "mean",
+        help="how the server averages: mean, median, krum(f=2), ... (list aggregators)",
+        autocompletion=completion.names("aggregators"),
+    ),
+    _option(
+        "attack",
+        str,
+        "none",
+        help="what hostile clients do: none, sign-flip, gaussian(std=1), ... (list attacks)",
+        autocompletion=completion.names("attacks", "none"),
     ),
     _option(
         "attackers",
@@ -79,8 +111,20 @@ PRIVACY = [
     _option("dp_accountant", str | None, None, help="rdp, or prv (tighter, but numerical) [rdp]"),
 ]
 TRAFFIC = [
-    _option("compress", str, "none", help="how messages are compressed: top-k(k=0.05), int8, ... (list compressors)"),
-    _option("compress_down", str, "none", help="the same for what the server sends"),
+    _option(
+        "compress",
+        str,
+        "none",
+        help="how messages are compressed: top-k(k=0.05), int8, ... (list compressors)",
+        autocompletion=completion.names("compressors", "none"),
+    ),
+    _option(
+        "compress_down",
+        str,
+        "none",
+        help="the same for what the server sends",
+        autocompletion=completion.names("compressors", "none"),
+    ),
     _option(
         "budget",
         str | None,
@@ -100,7 +144,13 @@ LAMS = [
     )
 ]
 SOLVER = [
-    _option("solver", str | None, None, help="sgd, adam, exact, inexact [the method's own]"),
+    _option(
+        "solver",
+        str | None,
+        None,
+        help="sgd, adam, exact, inexact [the method's own]",
+        autocompletion=completion.names("solvers"),
+    ),
     _option("lr", float | None, None, help="the local solver's step size"),
     _option("epochs", int | None, None, help="local epochs per round"),
     _option("steps", int | None, None, help="local steps per round, in place of epochs"),

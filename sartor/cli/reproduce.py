@@ -10,15 +10,21 @@ import typer
 
 from ..errors import need
 from ..grid import listed
-from ..report import terminal
+from ..report import page, terminal
 from ..reproduce import Reproduction, Size, checked, document, figures, listing, outputs
+from . import completion
 from .console import app, err, out
 from .options import Json, Quiet, assignments
 
 
 @app.command()
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="an experiment (--list), or a .toml file of your own")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="an experiment (--list), or a .toml file of your own", autocompletion=completion.names("recipes")
+        ),
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="say what there is, and how long it takes")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="the size that takes about a minute")] = False,
     seeds: Annotated[int | None, typer.Option(help="how many seeds [the experiment's]")] = None,
@@ -101,6 +107,7 @@ def _reproduce(made: Reproduction, talk: bool, as_json: bool, record: bool) -> N
     table = made.table()
     outputs.leave(made.folder, table)
     drawn = figures.draw(made.folder / "figure.png", made, table)
+    page.write(made.folder / "report.html", [made.folder])
     before = document.stored(made.experiment.name, made.size.quick)
     if as_json:
         print(json.dumps(table, indent=1, ensure_ascii=False))
@@ -126,5 +133,5 @@ def _show_table(made: Reproduction, table: dict[str, Any], drawn: bool | None, b
         out.print(document.changed(table, before), soft_wrap=True)
     if drawn is False:
         out.print("figure.png was not drawn: it needs matplotlib (pip install 'sartor[plots]')")
-    files = "table.json, table.md, table.csv" + (" and figure.png" if drawn else "")
+    files = "report.html, table.json, table.md, table.csv" + (" and figure.png" if drawn else "")
     out.print(f"{files} are in {made.folder}; running again repeats only what failed or is missing", soft_wrap=True)

@@ -14,6 +14,8 @@ from ..errors import need
 from ..recipe import FREE, Recipe
 from ..report import page, terminal
 from ..result import Result
+from ..trackers import Tracking, check
+from . import completion
 from .console import app, err, out, say_where, somewhere, vacant
 from .options import (
     ABSENCE,
@@ -28,6 +30,7 @@ from .options import (
     TRAFFIC,
     Json,
     Quiet,
+    Track,
     assignments,
     takes,
     values,
@@ -38,7 +41,9 @@ from .options import (
 @takes(PROBLEM, ROUNDS, HOSTILITY, ABSENCE, PRIVACY, TRAFFIC, LAMS, SOLVER, ENGINE, JUDGING)
 def run(
     ctx: typer.Context,
-    method: Annotated[str, typer.Option(help="sartor list methods")] = "flame",
+    method: Annotated[
+        str, typer.Option(help="sartor list methods", autocompletion=completion.names("methods"))
+    ] = "flame",
     seed: Annotated[int, typer.Option(help="results depend on it and the settings only")] = 0,
     set_: Annotated[
         list[str] | None,
@@ -48,10 +53,12 @@ def run(
     ] = None,
     folder: Annotated[Path | None, typer.Option("--out", help="where all is kept; without it nothing is")] = None,
     resume: Annotated[Path | None, typer.Option(help="go on with the run in this folder")] = None,
+    track: Track = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Run one method."""
+    check(track or [])
     if resume is not None:
         recipe, folder = _continued(ctx, resume, folder), resume
     else:
@@ -59,14 +66,15 @@ def run(
         vacant(folder, "recipe.toml", f"a run already; choose another --out, or go on with --resume {folder}")
         vacant(folder, "compare.json", "a comparison; choose another --out")
     somewhere(recipe, folder)
-    split = recipe.split(recipe.dataset())
+    with terminal.waiting(err, f"reading {recipe.data}", quiet):
+        split = recipe.split(recipe.dataset())
     talk = not (quiet or as_json)
     if talk:
         out.print(describe(split.about))
         out.print(_settings_line(recipe))
-    result = _play(recipe, split, folder, quiet)
+    result = _play(recipe, split, folder, quiet, track or [])
     if folder is not None:
-        page.write(folder / "report.html", page.of_run(result, recipe.complete(split)))
+        page.write(folder / "report.html", [folder])
     if as_json:
         print(json.dumps(result.summary, indent=1))
     if talk:
@@ -99,11 +107,12 @@ def _continued(ctx: typer.Context, folder: Path, out_folder: Path | None) -> Rec
     return full
 
 
-def _play(recipe: Recipe, split: Clients, folder: Path | None, quiet: bool) -> Result:
-    with terminal.progress(err) as bar:
+def _play(recipe: Recipe, split: Clients, folder: Path | None, quiet: bool, track: list[str]) -> Result:
+    with Tracking(track, f"{recipe.method}-{recipe.seed}") as tracking, terminal.progress(err) as bar:
         task = bar.add_task(recipe.method, total=recipe.rounds, note="", left="", visible=not quiet)
         for result in play_recipe(recipe, split, folder):
             bar.update(task, completed=result.run.round, note=terminal.note(result.history))
+            tracking.look(result.history)
     return result
 
 

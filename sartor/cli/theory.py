@@ -10,14 +10,19 @@ import typer
 
 from .. import catalogue, theory
 from ..errors import need
+from ..report import terminal
 from ..theory import shown
-from .console import app, out, print_rows
-from .options import Json, assignments
+from . import completion
+from .console import app, err, out, print_rows
+from .options import Json, Quiet, assignments
 
 
 @app.command("theory")
 def theory_(
-    name: Annotated[str | None, typer.Argument(help="which theorem or figure (--list), or all")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="which theorem or figure (--list), or all", autocompletion=completion.theorems),
+    ] = None,
     list_all: Annotated[bool, typer.Option("--list", help="say what there is")] = False,
     set_: Annotated[
         list[str] | None,
@@ -27,6 +32,7 @@ def theory_(
         Path | None, typer.Option("--out", help="where table.json, table.csv, plot.png and verdict.txt go")
     ] = None,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Hold the papers' theorems against experiment."""
     if list_all:
@@ -38,17 +44,31 @@ def theory_(
     need(name != "all" or not given, "--set is for one check's parameters; name it in place of all.")
     checks = [theory.check(n) for n in theory.NAMES] if name == "all" else [theory.check(str(name), given)]
     reports = []
-    for check in checks:
-        finding = check.look()
-        reports.append(check.report(finding))
-        place = None if folder is None else folder / check.name if name == "all" else folder
-        drawn = place is None or shown.write(place, check, finding)
-        if as_json:
-            continue
-        if name != "all":
+    found: list[tuple[theory.Check, theory.Finding, bool]] = []
+    with terminal.progress(err) as bar:
+        task = bar.add_task("", total=len(checks), note="", left="", visible=not quiet)
+        for check in checks:
+            bar.update(task, description=check.name)
+            finding = check.look()
+            bar.advance(task)
+            reports.append(check.report(finding))
+            place = None if folder is None else folder / check.name if name == "all" else folder
+            drawn = place is None or shown.write(place, check, finding)
+            found.append((check, finding, drawn))
+            if not (as_json or quiet or err.is_terminal):  # there the bar goes on, and this comes below it
+                _say(found, name != "all")
+    if not (as_json or quiet):
+        _say(found, name != "all")
+    if as_json:
+        print(json.dumps(reports if name == "all" else reports[0], indent=1, ensure_ascii=False))
+
+
+def _say(found: list[tuple[theory.Check, theory.Finding, bool]], whole: bool) -> None:
+    """What was found, in a sentence; of a single check also its table. What was said is not said again."""
+    for check, finding, drawn in found:
+        if whole:
             out.print(shown.table(finding))
         out.print(f"{check.name}: {finding.sentence}", soft_wrap=True)
         if not drawn:
             out.print("the plot was left out: it needs matplotlib (pip install 'sartor[plots]')")
-    if as_json:
-        print(json.dumps(reports if name == "all" else reports[0], indent=1, ensure_ascii=False))
+    found.clear()

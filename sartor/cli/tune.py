@@ -13,6 +13,7 @@ from ..recipe import Recipe
 from ..report import terminal
 from ..tune import Tuning, set_line
 from ..tune import tune as tune_all
+from . import completion
 from .console import app, err, out, say_where
 from .options import (
     ENGINE,
@@ -38,7 +39,10 @@ UNUSED = ("lr", "store", "checkpoint_every", "diagnostics", "oracle")  # step si
 def tune(
     ctx: typer.Context,
     methods: Annotated[
-        str, typer.Option(help="names with commas between them (sartor list methods)")
+        str,
+        typer.Option(
+            help="names with commas between them (sartor list methods)", autocompletion=completion.listed("methods")
+        ),
     ] = "flame,pfedme,ditto",
     budget: Annotated[int, typer.Option(help="trials of each method, its defaults included")] = 20,
     sampler: Annotated[str, typer.Option(help="grid, random or tpe (Optuna)")] = "random",
@@ -67,9 +71,11 @@ def tune(
     given = {k: v for k, v in ctx.params.items() if k != "budget"}  # of trials; a recipe's is of bytes
     base = Recipe.of(values(given) | {"diagnostics": False}, "the command line")
     talk = not (quiet or as_json)
+    with terminal.waiting(err, f"reading {base.data}", not talk):
+        dataset = base.dataset()
     with terminal.progress(err) as bar:
         task = bar.add_task("", total=len(names) * budget, note="", left="", visible=talk)
-        for tuning, method, number in tune_all(base, names, each_seed, base.dataset(), budget, sampler, folder, fixed):
+        for tuning, method, number in tune_all(base, names, each_seed, dataset, budget, sampler, folder, fixed):
             last = tuning.trials[method][-1]
             said = "failed" if last.score is None else f"{last.score:.4f}"
             bar.update(task, description=method, advance=1, note=f"validation {said}")

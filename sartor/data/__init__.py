@@ -2,7 +2,7 @@
 
 from .clients import Clients
 from .dataset import Dataset
-from .measures import describe, measure
+from .measures import describe, facts, measure
 from .partitions import (
     IID,
     NAMES,
@@ -39,6 +39,7 @@ __all__ = [
     "Quantity",
     "Shards",
     "describe",
+    "facts",
     "find",
     "from_arrays",
     "load",

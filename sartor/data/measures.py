@@ -18,14 +18,19 @@ def gini(sizes: np.ndarray) -> float:
     return float((2 * np.arange(1, m + 1) - m - 1) @ n / (m * n.sum()))
 
 
-def label_shares(clients: Clients) -> np.ndarray:
-    """[m, C] the share of each class among each client's samples, all three parts together."""
+def label_counts(clients: Clients) -> np.ndarray:
+    """[m, C] how many samples of each class each client has, all three parts together."""
     assert clients.classes is not None
     y = clients.y.cpu().numpy()
     if y.dtype.kind == "f":  # targets such as −1/+1: the classes are the distinct values
         y = np.unique(y, return_inverse=True)[1]
     counts = [np.bincount(y[low:high], minlength=clients.classes) for low, high in clients.bounds[:, [0, 3]]]
-    shares: np.ndarray = np.array(counts) / (clients.bounds[:, 3] - clients.bounds[:, 0])[:, None]
+    return np.array(counts)
+
+
+def label_shares(clients: Clients) -> np.ndarray:
+    """[m, C] the share of each class among each client's samples, all three parts together."""
+    shares: np.ndarray = label_counts(clients) / (clients.bounds[:, 3] - clients.bounds[:, 0])[:, None]
     return shares
 
 
@@ -68,6 +73,19 @@ def measure(clients: Clients) -> dict[str, float | int]:
         out["emd_mean"] = float(distance.mean())
         out["emd_max"] = float(distance.max())
     return out
+
+
+def facts(clients: Clients, most: int = 50_000) -> dict[str, Any]:
+    """What data.json holds: where the samples are from, how they were dealt out, who has how many and of which class.
+
+    Label counts are left out where they are more than `most` numbers, or not known here (a real federation's server).
+    """
+    known = dict(clients.about) | {"classes": clients.classes, "names": list(clients.names)}
+    known["samples"] = (clients.bounds[:, 3] - clients.bounds[:, 0]).tolist()
+    measured = "measures" in clients.about and clients.classes is not None
+    if measured and len(clients) * (clients.classes or 0) <= most:
+        known["labels"] = label_counts(clients).tolist()
+    return known
 
 
 def describe(about: Mapping[str, Any]) -> str:

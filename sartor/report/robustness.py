@@ -1,25 +1,21 @@
 """The robustness plot: accuracy of benign clients against the share of attackers, a panel for each attack and a line
-for each method with its aggregator. As inline SVG for the page, and as PNG (with matplotlib, the extra `plots`)."""
+for each method with its aggregator. As a chart for the page, and as PNG (with matplotlib, the extra `plots`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..storage import replacing
+from . import look
+from .entries import Material
+from .pieces import Chart, Section, plain
 
 # Okabe and Ito's, told apart by everybody, without the yellow, which is too faint for a line on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#888888")
 DASHES = ("", "6 3", "2 2", "8 3 2 3", "1 3")  # one for each aggregator
-MARKS = ("o", "s", "^", "D", "v")  # a dot, and shapes by their corners:
-_CORNERS: dict[str, list[tuple[float, float]]] = {
-    "s": [(-3, -3), (3, -3), (3, 3), (-3, 3)],
-    "^": [(0, -4), (4, 3), (-4, 3)],
-    "D": [(0, -4.5), (4.5, 0), (0, 4.5), (-4.5, 0)],
-    "v": [(0, 4), (4, -3), (-4, -3)],
-}
+MARKS = ("o", "s", "^", "D", "v")
 
 
 class Line(NamedTuple):
@@ -29,6 +25,7 @@ class Line(NamedTuple):
     colour: int  # the method's place, and so its colour
     dash: int  # the aggregator's
     points: list[tuple[float, float]]  # share of attackers, mean accuracy of the chosen models
+    spread: list[float]  # at each point, the standard deviation over seeds
 
 
 def panels(rows: Sequence[dict[str, Any]]) -> dict[str, list[Line]]:
@@ -41,10 +38,12 @@ def panels(rows: Sequence[dict[str, Any]]) -> dict[str, list[Line]]:
         lines = []
         for method, rule in dict.fromkeys((r["method"], r["aggregator"]) for r in good):
             mine = [r for r in good if (r["method"], r["aggregator"]) == (method, rule)]
-            points = [(r["attackers"], r["chosen"]["accuracy_mean"]) for r in mine if r["attack"] in (attack, "none")]
-            if points:
+            under = sorted((r for r in mine if r["attack"] in (attack, "none")), key=lambda r: float(r["attackers"]))
+            if under:
+                points = [(r["attackers"], r["chosen"]["accuracy_mean"]) for r in under]
+                spread = [float(r["chosen"]["accuracy_seed_std"]) for r in under]
                 place = methods.index(method), rules.index(rule)
-                lines.append(Line(mine[0]["entrant"], *place, sorted(points)))
+                lines.append(Line(mine[0]["entrant"], *place, points, spread))
         found[attack] = lines
     return found
 
@@ -56,71 +55,65 @@ def bounds(found: dict[str, list[Line]], floor: float) -> tuple[float, float]:
     return (0.1 * int(10 * low) if low >= 0 else low), max(1.0, *values, low + 0.1)
 
 
-# --- SVG --------------------------------------------------------------------------------------------------------------
-
-WIDTH, LEFT, PANEL, ROW = 520, 44, 280, 20  # of the drawing, its axis, a panel and a row of the legend
-
-
-def svg(found: dict[str, list[Line]], floor: float) -> str:
-    """All panels, one below the other, with a legend on top."""
-    low, high = bounds(found, floor)
-    lines = {line.name: line for each in found.values() for line in each}
-    columns = 2 if max((len(name) for name in lines), default=0) <= 26 else 1
-    top = ROW * -(-len(lines) // columns) + 14
-    places = [(i % columns * WIDTH / columns, 10 + ROW * (i // columns)) for i in range(len(lines))]
-    out = [_key(line, *place) for line, place in zip(lines.values(), places, strict=True)]
-    out += [_panel(attack, each, top + PANEL * i, low, high) for i, (attack, each) in enumerate(found.items())]
-    height = top + PANEL * len(found)
-    label = "accuracy of benign clients against the share of attackers"
-    return f"<svg viewBox='0 0 {WIDTH} {height}' width={WIDTH} role=img aria-label='{label}'>{''.join(out)}</svg>"
+def _repeated(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The cells of a repeated experiment with attacks as rows of a comparison."""
+    rows = []
+    for c in cells:
+        if c.get("attack") is not None and c["ours"] is not None:
+            rule = str(c.get("aggregator") or "mean")
+            name = ", ".join(str(c[k]) for k in ("method", "model", "dataset", "partition"))
+            scores = {"accuracy_mean": c["ours"], "accuracy_seed_std": c["std"] or 0.0}
+            row = {"method": name, "entrant": name if rule == "mean" else f"{name}+{rule}", "chosen": scores}
+            rows.append(row | {"attack": c["attack"], "attackers": float(c["attackers"]), "aggregator": rule})
+    return rows
 
 
-def _stroke(line: Line) -> str:
-    colour, dash = COLOURS[line.colour % len(COLOURS)], DASHES[line.dash % len(DASHES)]
-    return f"stroke='{colour}' stroke-width=2 fill=none" + (f" stroke-dasharray='{dash}'" if dash else "")
-
-
-def _mark(line: Line, x: float, y: float, title: str = "") -> str:
-    """A dot, or for another aggregator another shape, so that equal lines can be told apart without their dashes."""
-    look, inside = f"fill='{COLOURS[line.colour % len(COLOURS)]}'", f"<title>{escape(title)}</title>" if title else ""
-    shape = MARKS[line.dash % len(MARKS)]
-    if shape == "o":
-        return f"<circle cx={x:.1f} cy={y:.1f} r=3.5 {look}>{inside}</circle>"
-    corners = _CORNERS[shape]
-    points = " ".join(f"{x + dx:.1f},{y + dy:.1f}" for dx, dy in corners)
-    return f"<polygon points='{points}' {look}>{inside}</polygon>"
-
-
-def _key(line: Line, x: float, y: float) -> str:
-    path = f"<line x1={x + 2:.0f} x2={x + 34:.0f} y1={y} y2={y} {_stroke(line)} />"
-    return path + _mark(line, x + 18, y) + f"<text x={x + 40:.0f} y={y + 4}>{escape(line.name)}</text>"
-
-
-def _panel(attack: str, lines: Sequence[Line], top: float, low: float, high: float) -> str:
-    bottom, right = top + PANEL - 46, WIDTH - 14
-    start = top + 26
-    shares = sorted({x for line in lines for x, _ in line.points} | {0.0})
-    most = max(shares[-1], 0.01)
-
-    def at(x: float, y: float) -> tuple[float, float]:
-        inside = min(max(y, low), high)
-        return LEFT + (right - LEFT) * x / most, bottom - (bottom - start) * (inside - low) / (high - low)
-
-    out = f"<text x={LEFT} y={top + 14} font-weight=bold>{escape(attack)}</text>"
-    for i in range(5):
-        v = low + (high - low) * i / 4
-        y = at(0, v)[1]
-        out += f"<line class=grid x1={LEFT} x2={right} y1={y:.1f} y2={y:.1f} />"
-        out += f"<text class=end x={LEFT - 6} y={y + 4:.1f}>{v:.2f}</text>"
-    for share in shares:
-        out += f"<text class=mid x={at(share, low)[0]:.1f} y={bottom + 18}>{100 * share:.3g}%</text>"
-    out += f"<text class=mid x={(LEFT + right) / 2} y={bottom + 34}>attackers</text>"
-    for line in lines:
-        points = [at(x, y) for x, y in line.points]
-        out += f"<polyline points='{' '.join(f'{x:.1f},{y:.1f}' for x, y in points)}' {_stroke(line)} />"
-        for (x, y), (share, value) in zip(points, line.points, strict=True):
-            out += _mark(line, x, y, f"{line.name}, {attack} {100 * share:.3g}%: {value:.3f}")
-    return out
+def section(material: Material) -> Section | None:
+    """The chart; None where nobody attacks."""
+    found = panels(material.comparison.rows()) if material.comparison is not None else {}
+    for table in material.tables:
+        found |= panels(_repeated(table["cells"]))
+    if not any(found.values()):
+        return None
+    variants: dict[str, dict[str, Any]] = {}
+    for attack, lines in found.items():
+        data = []
+        for line in lines:
+            share, value = zip(*line.points, strict=True)
+            colour = f"--c{line.colour % look.COLOURS}"
+            dash = {"color": colour, "dash": look.DASHES[line.dash % len(look.DASHES)], "width": 2}
+            mark = {"color": colour, "symbol": look.SHAPES[line.dash % len(look.SHAPES)], "size": 8}
+            trace: dict[str, Any] = {
+                "x": share,
+                "y": value,
+                "name": plain(line.name),
+                "mode": "lines+markers",
+                "line": dash,
+            }
+            if any(line.spread):
+                trace["error_y"] = {"type": "data", "array": line.spread, "width": 3, "thickness": 1}
+            data.append(trace | {"marker": mark})
+        axes: dict[str, Any] = {
+            "xaxis": {"title": {"text": "share of attackers"}, "tickformat": ".0%", "rangemode": "tozero"}
+        }
+        axes["yaxis"] = look.scores(f"mean test {material.score}")
+        variants[attack] = {"data": data, "layout": axes}
+    rows = [
+        [attack, line.name, share, value, std]
+        for attack, lines in found.items()
+        for line in lines
+        for (share, value), std in zip(line.points, line.spread, strict=True)
+    ]
+    chart = Chart(
+        "robustness",
+        f"Mean test {material.score} of benign clients' chosen models against the share of attackers. Colours are "
+        "methods, dashes and shapes are aggregators; whiskers: standard deviation over seeds.",
+        variants if len(variants) > 1 else {"": next(iter(variants.values()))},
+        ["attack", "method", "share of attackers", "mean", "std over seeds"],
+        rows,
+        {"attack": list(variants)} if len(variants) > 1 else {},
+    )
+    return Section("robustness", "Accuracy of benign clients against the share of attackers", [chart])
 
 
 # --- PNG --------------------------------------------------------------------------------------------------------------

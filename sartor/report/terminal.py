@@ -7,7 +7,16 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -40,6 +49,14 @@ def progress(console: Console) -> Progress:
         disable=not console.is_terminal,
         expand=True,
     )
+
+
+def waiting(console: Console, what: str, quiet: bool = False) -> Progress:
+    """A sign of life for work that cannot say how far it is: what is done, and for how long."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    found = Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
+    found.add_task(what, total=None)
+    return found
 
 
 def note(history: Sequence[dict[str, Any]]) -> str:

@@ -1,0 +1,70 @@
+"""The papers behind exactly the methods, attacks, aggregators and compressors of a report, as BibTeX.
+
+papers.bib names with each entry what it is used for: `sartor = {methods/fedavg, aggregators/krum}`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from .entries import Material
+from .pieces import Code, Section, Words
+
+KINDS = {"method": "methods", "attack": "attacks", "aggregator": "aggregators"}
+
+
+@cache
+def papers() -> dict[str, tuple[str, frozenset[str]]]:
+    """By key: the entry without our own field, and what it is used for."""
+    text = resources.files(__package__).joinpath("papers.bib").read_text(encoding="utf-8")
+    found = {}
+    for entry in re.split(r"\n(?=@)", text):
+        match = re.match(r"@\w+\{([^,]+),", entry)
+        if match:
+            uses = re.search(r"^\s*sartor\s*=\s*\{([^}]*)\},?\n", entry, re.MULTILINE)
+            names = frozenset(word.strip() for word in uses.group(1).split(",")) if uses else frozenset()
+            shown = entry.replace(uses.group(0), "") if uses else entry
+            found[match.group(1)] = shown.strip(), names
+    return found
+
+
+def used(recipe: Mapping[str, Any]) -> set[str]:
+    """What a run uses, as papers.bib names it."""
+    names = {f"methods/{recipe['method']}"} if "method" in recipe else set()
+    settings = recipe.get("settings", {})
+    if isinstance(inner := settings.get("global_method"), Mapping):
+        names.add(f"methods/{inner.get('method')}")
+    words = {"attacks": recipe.get("attack"), "compressors": recipe.get("compress")}
+    for kind, word in [*words.items(), ("compressors", recipe.get("compress_down"))]:
+        names |= {f"{kind}/{_name(word)}"} if word else set()
+    for word in (recipe.get("aggregator"), settings.get("aggregate")):
+        names |= {f"aggregators/{_name(word)}"} if word else set()
+    return names
+
+
+def _name(word: object) -> str:
+    return str(word).split("(")[0].strip()
+
+
+def bibtex(names: Iterable[str]) -> str:
+    """The entries of these, each once."""
+    wanted = set(names)
+    return "\n\n".join(text for text, uses in papers().values() if uses & wanted) + "\n"
+
+
+def section(material: Material) -> Section | None:
+    """The citations."""
+    names = {name for run in material.runs for name in used(run.recipe or run.summary or {})}
+    if material.comparison is not None:
+        for cell in material.comparison.cells:
+            known = {k: cell.summary.get(k) for k in ("method", "attack", "aggregator", "compress", "compress_down")}
+            names |= used({k: v for k, v in known.items() if v is not None})
+    text = bibtex(names)
+    if not text.strip():
+        return None
+    said = "If this is of use to you, cite the papers whose methods were used:"
+    return Section("citations", "Citations", [Words(said), Code(text)])

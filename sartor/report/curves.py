@@ -1,0 +1,131 @@
+"""Accuracy and loss against rounds and against megabytes: a line for each method or model, with bands over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import look
+from .entries import Entry, Line, Material, by_attack, switched
+from .pieces import Chart, Section, plain
+
+MODELS = ("chosen", "personal", "global")
+AGAINST = ("rounds", "megabytes")
+ROOM = 5_000  # points of all lines of a chart together
+Value = Callable[[Line], float | None]
+
+
+def section(material: Material) -> Section | None:
+    """Both charts; None where nothing was scored."""
+    charts = [
+        _chart(material.entries, "accuracy", f"mean test {material.score}"),
+        _chart(material.entries, "loss", "mean test loss"),
+    ]
+    there = [c for c in charts if c is not None]
+    return Section("curves", "As training goes on", there) if there else None
+
+
+def room(lines: int) -> int:
+    """How many points each of so many lines may have, so that a page stays small; history.jsonl has all."""
+    return max(12, ROOM // max(1, lines))
+
+
+def over_seeds(entry: Entry, value: Value, most: int) -> list[tuple[int, float, float, float, float]]:
+    """(round, megabytes, mean, least, most over seeds) in rounds that all seeds have: of many some, and the last."""
+    rounds = sorted(set.intersection(*(set(lines) for lines in entry.by_round)))
+    step = -(-len(rounds) // most)
+    found = []
+    for at in rounds[::-1][::step][::-1] if rounds else []:
+        lines = [seed[at] for seed in entry.by_round]
+        values = [v for line in lines if (v := value(line)) is not None]
+        if len(values) == len(lines):
+            spent = sum(line["bytes_up"] + line["bytes_down"] for line in lines) / len(lines) / 1e6
+            found.append((at, spent, sum(values) / len(values), min(values), max(values)))
+    return found
+
+
+def traces(
+    entry: Entry, place: int, points: Sequence[Any], against: str, reach: float = 0.0, many: bool = False
+) -> list[dict[str, Any]]:
+    """A line with its band, of the points that `over_seeds` gives; of a method that sends nothing, against megabytes,
+    its last value as far as `reach`."""
+    if not points:
+        return []
+    x = [p[1] if against == "megabytes" else p[0] for p in points]
+    name = plain(entry.brief)
+    shape: dict[str, Any] = {"type": "scatter", "legendgroup": name, "name": name}
+    if against == "megabytes" and max(x) == 0:
+        last = points[-1][2]
+        dots = {**look.line(place), "dash": "dot"}
+        return [{**shape, "x": [0, reach or 1], "y": [last, last], "mode": "lines", "line": dots}]
+    found = [
+        {
+            **shape,
+            "x": x,
+            "y": [p[2] for p in points],
+            "mode": "lines+markers",
+            "line": look.line(place),
+            "marker": look.marker(place, 6),
+        }
+    ]
+    if len(entry.runs) > 1:
+        edge = {"x": x + x[::-1], "y": [p[4] for p in points] + [p[3] for p in reversed(points)]}
+        hidden = {"showlegend": False, "hoverinfo": "skip", "mode": "lines", "line": {"width": 0}}
+        found.insert(0, {**shape, **edge, **hidden, "fill": "toself", "fillcolor": look.shade(place, many)})
+    return found
+
+
+def _of(model: str, measure: str) -> Value:
+    return lambda line: (line.get(model) or {}).get(f"{measure}_mean")
+
+
+def _chart(entries: Sequence[Entry], measure: str, title: str) -> Chart | None:
+    """With several entries a line for each and a switch for the model; with one a line for each model."""
+    most = room(len(entries) * len(MODELS))
+    found = {(m, id(e)): over_seeds(e, _of(m, measure), most) for m in MODELS for e in entries}
+    models = [m for m in MODELS if any(found[m, id(e)] for e in entries)]
+    if not models:
+        return None
+    rows: list[list[Any]] = [[e.name, m, *point] for e in entries for m in models for point in found[m, id(e)]]
+    reach = max(float(row[3]) for row in rows)
+    scenes, lone = by_attack(entries), len(entries) == 1
+    variants: dict[str, dict[str, Any]] = {}
+    for under, mine in scenes.items():
+        for model in ["all"] if lone else models:
+            for against in AGAINST:
+                if lone:
+                    each = [(m, found[m, id(mine[0])]) for m in models]
+                    data = [t for m, points in each for t in _by_model(mine[0], m, points, against, reach)]
+                else:
+                    lines = [(e, found[model, id(e)]) for e in mine]
+                    many = len(mine) > 4
+                    data = [t for i, (e, p) in enumerate(lines) for t in traces(e, i, p, against, reach, many)]
+                scale = look.scores(title) if measure == "accuracy" else _losses(title, [row[4] for row in rows])
+                across = {"title": {"text": "megabytes up and down, all clients" if against != "rounds" else against}}
+                variants[f"{under}|{model}|{against}"] = {"data": data, "layout": {"xaxis": across, "yaxis": scale}}
+    seeds = max(len(e.runs) for e in entries)
+    said = f" The band reaches from the worst to the best of {seeds} seeds." if seeds > 1 else ""
+    said += " A method that sends nothing is a dotted line against megabytes." if reach and not lone else ""
+    head = ["method", "model", "round", "megabytes", "mean", "least over seeds", "most over seeds"]
+    choices = {"under": list(scenes), "model": ["all"] if lone else models, "against": AGAINST}
+    shown, switches = switched(variants, choices)
+    return Chart(measure, f"{title[0].upper()}{title[1:]} over clients.{said}", shown, head, rows, switches)
+
+
+def _by_model(entry: Entry, model: str, points: Sequence[Any], against: str, reach: float) -> list[dict[str, Any]]:
+    """The lines of one model, with the model's look."""
+    found, mark = traces(entry, 0, points, against, reach), look.MODELS[model]
+    for trace in found:
+        trace |= {"name": model, "legendgroup": model}
+        if "fill" in trace:
+            trace["fillcolor"] = f"{mark['color']} 0.15"
+        else:
+            trace["line"] = {"color": mark["color"], "dash": look.MODEL_DASH[model], "width": 2}
+            trace["marker"] = {**mark, "size": 7}
+    return found
+
+
+def _losses(title: str, values: Sequence[float]) -> dict[str, Any]:
+    """Losses that span much are on a logarithmic axis."""
+    spans = min(values) > 0 and max(values) > 30 * min(values)
+    return {"title": {"text": title}, "type": "log" if spans else "linear"}

@@ -1,0 +1,202 @@
+"""What a report is made of, read from the folders that `run`, `compare` and `reproduce` leave, also unfinished ones."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..compare import PLAN, Cell, Comparison
+from ..errors import SartorError, need
+from ..grid import PLAIN, Scenario
+from ..recipe import Recipe
+from ..storage import read_json
+from .entries import Entry, Found, Line, Material, Run
+from .terminal import cell_name
+
+# What may differ between runs that are the same but for chance.
+_CHANCE = ("seed", "engine", "chunk", "workers", "store", "checkpoint_every")
+
+
+def read(folders: Sequence[Path]) -> Material:
+    """The material of some folders together."""
+    need(len(folders) > 0, "a report needs at least one folder of a run, a comparison or a repeated experiment.")
+    cells: list[Found] = []
+    material = Material("")
+    for folder in folders:
+        need(folder.is_dir(), f"{folder} is not a folder; a report is made of folders that run or compare left.")
+        if (folder / "table.json").is_file() or (folder / "runs").is_dir():
+            _take_experiment(folder, material)
+        elif (folder / "recipe.toml").is_file() or (folder / "summary.json").is_file():
+            run = read_run(folder)
+            cells.append(_single(run))
+        else:
+            cells += _compared(folder, material)
+    material.entries = [*_entries(cells), *material.entries]
+    lone = len(cells) == 1 and not material.plans and not material.tables
+    if cells and not lone:
+        material.comparison = _comparison(cells, material)
+    if len(folders) == 1 and (folders[0] / "significance.json").is_file():
+        material.found = read_json(folders[0] / "significance.json")
+    material.title = _title(material, len(cells))
+    return material
+
+
+def read_run(folder: Path) -> Run:
+    """One run's files, as far as they are there."""
+    run = Run(folder)
+    try:
+        run.recipe = tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        pass  # saved from Python: it has a summary, but no recipe
+    except (OSError, ValueError) as e:
+        raise SartorError(f"cannot read {folder / 'recipe.toml'}: {e}.") from e
+    if (folder / "history.jsonl").is_file():
+        text = (folder / "history.jsonl").read_text(encoding="utf-8")
+        try:
+            run.history = [json.loads(line) for line in text.splitlines() if line.strip()]
+        except ValueError as e:
+            raise SartorError(f"cannot read {folder / 'history.jsonl'}: {e}.") from e
+        whole = all(isinstance(line, dict) and "round" in line for line in run.history)
+        need(whole, f"{folder / 'history.jsonl'} is not a history: a line has no round.")
+    run.clients = _found(folder / "clients.json") or []
+    run.summary = _found(folder / "summary.json")
+    run.data = _found(folder / "data.json")
+    run.collaboration = _found(folder / "collaboration.json")
+    return run
+
+
+def _found(path: Path) -> Any:
+    return read_json(path) if path.is_file() else None
+
+
+def _method(run: Run) -> str:
+    method = str(run.recipe.get("method") or (run.summary or {}).get("method", "?"))
+    compress = run.recipe.get("compress", "none")
+    return method if compress == "none" else f"{method}+{compress}"
+
+
+def _scenario(run: Run) -> Scenario:
+    about = run.summary or run.recipe
+    attack = str(about.get("attack", "none")).split("(")[0] if run.summary is None else str(about["attack"])
+    return Scenario(attack, float(about.get("attackers") or 0.0), str(about.get("aggregator") or "mean"))
+
+
+def _single(run: Run) -> Found:
+    return Found(_method(run), _scenario(run), run.seed, run, run.summary)
+
+
+def _compared(folder: Path, material: Material) -> list[Found]:
+    """The cells of a comparison, in the order in which they were asked for."""
+    plan = _found(folder / PLAN)
+    ended = _found(folder / "compare.json") or []
+    if plan is None:  # a folder of runs
+        runs = [read_run(p.parent) for p in sorted(folder.glob("*/recipe.toml"))]
+        need(bool(runs), f"{folder} holds no run: neither recipe.toml nor plan.json nor runs in folders of their own.")
+        return [_single(run) for run in runs]
+    material.plans.append(plan)
+    cells = []
+    for i, row in enumerate(plan["cells"]):
+        place = folder / row["folder"]
+        run = read_run(place) if (place / "recipe.toml").is_file() else None
+        summary = run.summary if run is not None else None
+        if summary is None and len(ended) == len(plan["cells"]):
+            summary = ended[i]  # it failed, or was refused
+        scenario = Scenario(row["attack"], row["attackers"], row["aggregator"])
+        cells.append(Found(row["method"], scenario, row["seed"], run, summary))
+    return cells
+
+
+def _entries(cells: Sequence[Found]) -> list[Entry]:
+    """Runs that differ by chance alone are one entry; two that would be called alike are told apart by folder."""
+    found: dict[tuple[str, Scenario, str], Entry] = {}
+    for method, scenario, _, run, _ in cells:
+        if run is not None and run.history:
+            same = json.dumps({k: v for k, v in run.recipe.items() if k not in _CHANCE}, sort_keys=True, default=str)
+            found.setdefault((method, scenario, same), Entry(method, scenario, [])).runs.append(run)
+    entries = list(found.values())
+    called = Counter((e.method, e.scenario) for e in entries)
+    for entry in entries:
+        if called[entry.method, entry.scenario] > 1:
+            entry.method = f"{entry.method} ({entry.runs[0].folder.name})"
+    return entries
+
+
+def _comparison(cells: Sequence[Found], material: Material) -> Comparison:
+    """The cells that have ended, as `sartor compare` has them."""
+    names = {id(run): entry.method for entry in material.entries for run in entry.runs}
+    made = []
+    for method, scenario, seed, run, summary in cells:
+        if summary is None:
+            material.failures.append(f"{cell_name(method, scenario, seed)} has not ended")
+            continue
+        rows = [] if run is None or "error" in summary else [r for r in run.clients if not r.get("unseen")]
+        scores = [r.get("chosen_test_accuracy") for r in rows]
+        accuracy = np.array([np.nan if v is None else v for v in scores]) if rows else None
+        made.append(Cell(names.get(id(run), method), seed, scenario, summary, accuracy, [r["name"] for r in rows]))
+    recipes: dict[str, Recipe] = {}
+    for entry in material.entries:
+        known = {k: v for k, v in entry.runs[0].recipe.items() if k in Recipe.model_fields}
+        recipes.setdefault(entry.method, Recipe(**known))
+    scenarios = list(dict.fromkeys(c.scenario for c in made)) or [PLAIN]
+    return Comparison(recipes, scenarios, [c.method for c in made], made)
+
+
+# --- repeated experiments ---------------------------------------------------------------------------------------------
+
+
+def _take_experiment(folder: Path, material: Material) -> None:
+    """The table of a repeated experiment, and its runs, of which only the means are kept."""
+    if (folder / "table.json").is_file():
+        material.tables.append(read_json(folder / "table.json"))
+    records = [(p, read_json(p)) for p in sorted((folder / "runs").glob("*.json"))]
+    cells = []
+    for path, record in records:
+        if "error" not in record and "models" in record:
+            run = _recorded(path, record)
+            cells.append(_single(run))
+    need(bool(material.tables or cells), f"{folder} holds no finished run of an experiment.")
+    for entry in _entries(cells):
+        about = entry.runs[0].recipe
+        entry.method = f"{entry.method}, {about['data']}, {about['partition']}"
+        material.entries.append(entry)
+    told = {e.name for e in material.entries}
+    if len(told) < len(material.entries):  # a grid: the settings tell them apart
+        for i, entry in enumerate(material.entries):
+            entry.method = f"{entry.method} #{i + 1}"
+
+
+def _recorded(path: Path, record: dict[str, Any]) -> Run:
+    """A record of an experiment's run as a run, with a history of means alone."""
+    lines = []
+    for i, (round, spent) in enumerate(zip(record["rounds"], record["bytes"], strict=True)):
+        line: Line = {"round": round, "bytes_up": spent, "bytes_down": 0, "diagnostics": {}, "warnings": []}
+        for model, columns in record["models"].items():
+            line[model] = {"accuracy_mean": columns["accuracy"][i], "loss_mean": columns["loss"][i]}
+            line[model] |= {"accuracy_std": columns["std"][i], "loss_var": columns["loss_var"][i]}
+        lines.append(line)
+    if lines:
+        lines[-1]["warnings"] = record.get("warnings", [])
+    run = Run(path, record["recipe"], lines)
+    if "weights" in record:
+        names = [str(i) for i in range(len(record["weights"]))]
+        run.collaboration = {"names": names, "weights": record["weights"]}
+    return run
+
+
+def _title(material: Material, cells: int) -> str:
+    if material.tables and not cells:
+        return str(material.tables[0]["title"])
+    sets = list(dict.fromkeys(str(r.recipe.get("data", (r.summary or {}).get("data", "own"))) for r in material.runs))
+    where = ", ".join(Path(s).name if "/" in s else s for s in sets[:3]) or "nothing yet"
+    methods = list(dict.fromkeys(e.method for e in material.entries))
+    if not methods and material.plans:  # nothing was scored
+        methods, where = material.plans[0]["methods"], str(material.plans[0]["recipe"]["data"])
+    if len(methods) == 1:
+        return f"{methods[0]} on {where}"
+    return f"{len(methods)} methods on {where}"
