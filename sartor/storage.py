@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -67,22 +68,50 @@ def read_json(path: Path) -> Any:
         raise SartorError(f"cannot read {path}: {e}.") from e
 
 
-def save_tensors(path: Path, tensors: State, about: Mapping[str, Any]) -> None:
-    """Write tensors and a JSON note to one safetensors file, atomically."""
+def save_tensors(path: Path, tensors: State, about: Mapping[str, Any], sealed: bool = False) -> None:
+    """Write tensors and a JSON note to one safetensors file, atomically; `sealed` with a checksum of both."""
     whole: State = {}
     for k, v in tensors.items():
         v = v.detach().cpu().contiguous()
         taken = {other.untyped_storage().data_ptr() for other in whole.values()}
         lone = v.untyped_storage().nbytes() == v.nbytes and v.untyped_storage().data_ptr() not in taken
         whole[k] = v if lone else v.clone()  # the format wants every tensor in memory of its own
+    metadata = {"sartor": json.dumps(about, allow_nan=False)}
+    metadata |= {"sha256": _digest(whole, metadata["sartor"])} if sealed else {}
     with replacing(path) as temporary:
-        save_file(whole, temporary, metadata={"sartor": json.dumps(about, allow_nan=False)})
+        save_file(whole, temporary, metadata=metadata)
+
+
+def _digest(tensors: State, note: str) -> str:
+    """The SHA-256 of the note and of every tensor's name, type, shape and bytes."""
+    found = hashlib.sha256(note.encode())
+    for name, tensor in sorted(tensors.items()):
+        array = tensor.detach().cpu().contiguous().numpy()
+        found.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        found.update(array.reshape(-1).view("u1").data)
+    return found.hexdigest()
 
 
 def load_tensors(path: Path, device: str | torch.device = "cpu") -> tuple[State, dict[str, Any]]:
-    """What `save_tensors` wrote."""
+    """What `save_tensors` wrote; a sealed file that was changed since is refused."""
     with _opened(path, device) as f:
-        return {k: f.get_tensor(k) for k in f.keys()}, _note(f)  # noqa: SIM118 (not a dict)
+        tensors, about = {k: f.get_tensor(k) for k in f.keys()}, f.metadata() or {}  # noqa: SIM118 (not a dict)
+        note = _note(f)
+    if "sha256" in about and about["sha256"] != _digest(tensors, about.get("sartor", "{}")):
+        raise SartorError(
+            f"{path} was changed after it was written: its checksum does not fit what it holds. Take it from a copy, or "
+            "run again."
+        )
+    return tensors, note
+
+
+def load_sealed(path: Path) -> tuple[State, dict[str, Any]]:
+    """The same for a file that must have a checksum."""
+    with _opened(path) as f:
+        sealed = "sha256" in (f.metadata() or {})
+    if not sealed:
+        raise SartorError(f"{path} has no checksum: it is not as Sartor wrote it, or of an earlier version. Run again.")
+    return load_tensors(path)
 
 
 def read_note(path: Path) -> dict[str, Any]:
