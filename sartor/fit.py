@@ -42,6 +42,7 @@ def prepare(
     *,
     seed: int = 0,
     loss: str | Loss | None = None,
+    metric: Loss | None = None,
     cohort: int | None = None,
     sampling: str = "uniform",
     engine: str = "local",
@@ -87,7 +88,7 @@ def prepare(
     attack = attack or Attack()
     hostile = hostile_clients(len(clients), attackers, seed)
     clients = attack.data(clients.to(device, dtype), hostile, seed) if hostile else clients.to(device, dtype)
-    task = ModelTask(copy.deepcopy(model).to(device, dtype), loss, compile=compile)  # the user's model stays as it is
+    task = ModelTask(copy.deepcopy(model).to(device, dtype), loss, compile=compile, metric=metric)  # the user's model stays as it is
     _check_fit(task, clients)
     problem = problem_of(task, clients, seed, pretrained)
     server, start = method.init(problem)
@@ -148,7 +149,8 @@ def fit(
     It ends earlier where the next round could exceed the `budget` ("4MB": bytes up and down together), or where the
     mean validation accuracy reaches `target_accuracy` in an evaluated round.
 
-    Options: seed; loss ("cross-entropy", "squared", "hinge" or a callable); pretrained (start from `model`'s own
+    Options: seed; loss ("cross-entropy", "squared", "hinge" or a function of outputs [b, k] and targets [b] that gives
+    [b]); metric (a function of the same kind, the higher the better, in place of accuracy or R²); pretrained (start from `model`'s own
     weights, else its layers are drawn anew from the seed); cohort, sampling; attack (of sartor.attacks), attackers
     (their share); failures (drop, stragglers); compress, compress_down (of sartor.compressors); report ("best": scores
     and models of the round with the best mean validation accuracy, in place of the "last"); oracle (also score the

@@ -19,6 +19,9 @@ from .core import State
 from .errors import SartorError, reason
 
 
+SEAL = "sha256"  # the checksum's name in a note
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file beside `path` that takes its place when the block ends well; else `path` stays as it was."""
@@ -76,15 +79,14 @@ def save_tensors(path: Path, tensors: State, about: Mapping[str, Any], sealed: b
         taken = {other.untyped_storage().data_ptr() for other in whole.values()}
         lone = v.untyped_storage().nbytes() == v.nbytes and v.untyped_storage().data_ptr() not in taken
         whole[k] = v if lone else v.clone()  # the format wants every tensor in memory of its own
-    metadata = {"sartor": json.dumps(about, allow_nan=False)}
-    metadata |= {"sha256": _digest(whole, metadata["sartor"])} if sealed else {}
-    with replacing(path) as temporary:
-        save_file(whole, temporary, metadata=metadata)
+    note = dict(about) | ({SEAL: _digest(whole, about)} if sealed else {})
+    with replacing(path) as temporary:  # one entry: the format writes several in any order, and files shall be equal
+        save_file(whole, temporary, metadata={"sartor": json.dumps(note, allow_nan=False)})
 
 
-def _digest(tensors: State, note: str) -> str:
+def _digest(tensors: State, about: Mapping[str, Any]) -> str:
     """The SHA-256 of the note and of every tensor's name, type, shape and bytes."""
-    found = hashlib.sha256(note.encode())
+    found = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
         array = tensor.detach().cpu().contiguous().numpy()
         found.update(f"{name} {array.dtype.str} {array.shape}".encode())
@@ -95,9 +97,9 @@ def _digest(tensors: State, note: str) -> str:
 def load_tensors(path: Path, device: str | torch.device = "cpu") -> tuple[State, dict[str, Any]]:
     """What `save_tensors` wrote; a sealed file that was changed since is refused."""
     with _opened(path, device) as f:
-        tensors, about = {k: f.get_tensor(k) for k in f.keys()}, f.metadata() or {}  # noqa: SIM118 (not a dict)
-        note = _note(f)
-    if "sha256" in about and about["sha256"] != _digest(tensors, about.get("sartor", "{}")):
+        tensors, note = {k: f.get_tensor(k) for k in f.keys()}, _note(f)  # noqa: SIM118 (not a dict)
+    seal = note.pop(SEAL, None)
+    if seal is not None and seal != _digest(tensors, note):
         raise SartorError(
             f"{path} was changed after it was written: its checksum does not fit what it holds. Take it from a copy, or "
             "run again."
@@ -107,9 +109,7 @@ def load_tensors(path: Path, device: str | torch.device = "cpu") -> tuple[State,
 
 def load_sealed(path: Path) -> tuple[State, dict[str, Any]]:
     """The same for a file that must have a checksum."""
-    with _opened(path) as f:
-        sealed = "sha256" in (f.metadata() or {})
-    if not sealed:
+    if SEAL not in read_note(path):
         raise SartorError(f"{path} has no checksum: it is not as Sartor wrote it, or of an earlier version. Run again.")
     return load_tensors(path)
 

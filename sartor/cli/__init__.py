@@ -1,6 +1,6 @@
 """The command line, a file for each command: the only folder that knows Typer.
 
-`run`, `compare`, `reproduce`, `tune`, `predict`, `theory`, `list`, `doctor`, `federation`, `server`, `client`.
+`advise`, `run`, `compare`, `tune`, `predict`, `export`, `reproduce`, `theory`, `list`, `doctor`, `federation`, `server`, `client`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .console import app, err, out
 
 # In the order in which sartor --help names them.
 # isort: off
-from . import run, compare, tune, predict, reproduce, theory, federation, lookup  # noqa: F401
+from . import advise, run, compare, tune, predict, reproduce, theory, federation, lookup  # noqa: F401
 # isort: on
 
 __all__ = ["app", "err", "main", "out"]

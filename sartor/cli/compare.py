@@ -21,7 +21,7 @@ from ..report.foot import judged
 from ..settings import has_lam
 from ..storage import write_json
 from ..verdict import verdict
-from .console import app, err, out, say_where, somewhere, vacant
+from .console import app, err, out, say_columns, say_where, somewhere, vacant
 from .options import (
     ABSENCE,
     ENGINE,
@@ -89,9 +89,9 @@ def compare(
     dataset = base.dataset()
     talk = not (quiet or as_json)
     if talk:
-        out.print(
-            describe(base.model_copy(update={"seed": each_seed[0]}).split(dataset).about) + f" (seed {each_seed[0]})"
-        )
+        first = base.model_copy(update={"seed": each_seed[0]}).split(dataset)
+        out.print(describe(first.about) + f" (seed {each_seed[0]})")
+        say_columns(first)
     table = _play_all(compare_all(base, names, each_seed, dataset, folder, own, grid), base.rounds, talk)
     found, rows = verdict(table), table.rows()
     drawn = _keep(folder, table, found) if folder is not None else True

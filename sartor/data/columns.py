@@ -91,7 +91,9 @@ def ready(x: np.ndarray, own: tuple[np.ndarray, np.ndarray, np.ndarray]) -> np.n
     return out
 
 
-def learn(x: np.ndarray, train: Sequence[slice], columns: Sequence[Column], how: str) -> Statistics:
+def learn(
+    x: np.ndarray, train: Sequence[slice], columns: Sequence[Column], how: str, table: str = "the table"
+) -> Statistics:
     """The statistics of samples [n, k], of which each client trains on a slice."""
     k, where = x.shape[1], places(columns)
     if how == "raw":
@@ -99,7 +101,7 @@ def learn(x: np.ndarray, train: Sequence[slice], columns: Sequence[Column], how:
             if column.missing:
                 count = int(x[:, where[column.name] + 1].sum())
                 raise SartorError(
-                    f"column {column.name} is missing in {count} of {len(x)} rows; raw columns are not imputed: take "
+                    f"{table}: column {column.name} is missing in {count} of {len(x)} rows; raw columns are not imputed: take "
                     "columns=own (--columns own), or fill it, or leave it out."
                 )
         return Statistics(np.zeros((1, k)), np.zeros((1, k)), np.ones((1, k)))
@@ -133,7 +135,7 @@ def words(columns: Sequence[Column], how: str) -> list[str]:
     median = "all clients' median" if how == "pooled" else "the client's own median"
     lines = []
     for column in columns:
-        gap = f'; missing ones are {median}, and "{column.name}{MISSING}" says where' if column.missing else ""
+        gap = f"; missing ones are {median}, and a second feature says where" if column.missing else ""
         said = {
             "number": f"numbers, {scale}{gap}",
             "flag": f"true/false, as 1/0{gap}",
@@ -144,3 +146,12 @@ def words(columns: Sequence[Column], how: str) -> list[str]:
         }[column.kind]
         lines.append(f"{column.name}: {said}")
     return lines
+
+
+def grouped(lines: Sequence[str]) -> list[str]:
+    """The same with columns beside each other to which the same was done: "age, dose: numbers, ..."."""
+    same: dict[str, list[str]] = {}
+    for line in lines:
+        name, _, said = line.partition(": ")
+        same.setdefault(said, []).append(name)
+    return [f"{', '.join(names)}: {said}" for said, names in same.items()]

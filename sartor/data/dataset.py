@@ -14,7 +14,7 @@ from .assignment import Assignment, Partition, held, whole
 from .clients import PARTS, Clients
 from .columns import WAYS, Column, learn, ready
 from .columns import feature_names as names_of
-from .inputs import Inputs, Scale, scaled
+from .inputs import Inputs, Scale
 from .measures import measure
 from .partitions import name_of, parse, settings, spell
 
@@ -112,13 +112,8 @@ class Dataset:
         all ("raw"); the same for what takes the place of missing ones.
         """
         partition = parse(partition) if isinstance(partition, str) else partition
-        _check_parts(parts)
-        whole("split", minimum=minimum)
-        need(isinstance(seed, int), f"split needs seed to be a whole number; got {seed!r}.")
         one_of("split", "columns", columns, WAYS)
-        assignment = partition.assign(self.labels, self.classes, self.keys, clients, seed, minimum)
-        _check_assignment(spell(partition), assignment, len(self), minimum)
-        order, bounds = _cut(assignment.rows, parts, seed, first)
+        assignment, order, bounds = self.deal(partition, clients, seed, parts, minimum, first)
         names = self._named(assignment.names) or [str(i) for i in range(len(bounds))]
         x, inputs = self._ready(order, bounds, names, dtype, columns)
         if assignment.noise is not None:
@@ -130,6 +125,23 @@ class Dataset:
         about["sizes"] = {part: int(out.counts(part).sum()) for part in PARTS}
         about["measures"] = measure(out)
         return out
+
+    def deal(
+        self,
+        partition: Partition,
+        clients: int | None,
+        seed: int,
+        parts: Sequence[float],
+        minimum: int,
+        first: int = 0,
+    ) -> tuple[Assignment, np.ndarray, np.ndarray]:
+        """Who holds which rows; all rows in the clients' order [n]; where each client's parts begin and end [m, 4]."""
+        _check_parts(parts)
+        whole("split", minimum=minimum)
+        need(isinstance(seed, int), f"split needs seed to be a whole number; got {seed!r}.")
+        assignment = partition.assign(self.labels, self.classes, self.keys, clients, seed, minimum)
+        _check_assignment(spell(partition), assignment, len(self), minimum)
+        return assignment, *_cut(assignment.rows, parts, seed, first)
 
     def _named(self, keys: list[str] | None) -> list[str] | None:
         return [self.key_names[int(key)] for key in keys] if keys and self.key_names else keys
@@ -155,15 +167,11 @@ class Dataset:
             return inputs.ready(self.x[order], None, dtype), inputs
         x = self.x[order]
         train = [slice(int(low), int(high)) for low, high in bounds[:, :2]]
-        own = learn(x, train, self.columns, how)
+        own = learn(x, train, self.columns, how, self.name)
         out = torch.from_numpy(x).to(dtype)
         for i, (low, high) in enumerate(bounds[:, [0, 3]]):
             out[low:high] = torch.from_numpy(ready(out[low:high].numpy(), own.of(i)))
         return out, replace(inputs, statistics=own)
-
-    def scaled(self, samples: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
-        """Samples as clients get them where they are images or plain numbers."""
-        return scaled(samples, self.scale, dtype) if samples.dtype == np.uint8 else torch.from_numpy(samples).to(dtype)
 
     def _about(
         self, partition: Partition, assignment: Assignment, seed: int, parts: Sequence[float]
