@@ -1,11 +1,11 @@
 """Advice: which of a few methods serves these clients best, or whether each should train alone.
 
-    1. Every client's test samples are put aside. The others are cut anew, `cuts` times, into samples to train on, to
-       choose on and to score on.
-    2. Every method has the same trials, its defaults first: a sweep is one trial of each. Sweeps go on while time is left.
-    3. The method with the best mean score over clients is taken, if it gains more over local training than one standard
-       error (over clients) of that gain: training alone is simpler, so it wins where the difference may be chance.
-    4. Only then the test samples are looked at, once, to report what the choice is worth. They change nothing.
+1. Every client's test samples are put aside. The others are cut anew, `cuts` times, into samples to train on, to
+   choose on and to score on.
+2. Every method has the same trials, its defaults first: a sweep is one trial of each. Sweeps go on while time is left.
+3. The method with the best mean score over clients is taken, if it gains more over local training than one standard
+   error (over clients) of that gain: training alone is simpler, so it wins where the difference may be chance.
+4. Only then the test samples are looked at, once, to report what the choice is worth. They change nothing.
 """
 
 from __future__ import annotations
@@ -195,8 +195,8 @@ def advise(
     base = base.model_copy(update=own | ({"model": "softmax"} if plain else {}))
     names, inside = _without_test(base, dataset)
     need(len(names) >= 2, f"advise needs at least two clients; {base.data} has {len(names)} (see --minimum).")
-    parts = dict(parts=INSIDE, minimum=1, dtype=TYPES[base.dtype], columns=base.columns)
-    samples = [inside.split("natural", None, seed, **parts) for seed in range(cuts)]  # type: ignore[arg-type]
+    how = {"parts": INSIDE, "minimum": 1, "dtype": TYPES[base.dtype], "columns": base.columns}
+    samples = [inside.split("natural", None, seed, **how) for seed in range(cuts)]  # type: ignore[arg-type]
     advice = Advice(base, names, minutes, {m: [] for m in methods})
     asked = {m: propose("random", space(m), trials, [], m) for m in methods}
     for m in methods:  # whatever can be refused is refused before the first trial
@@ -244,8 +244,7 @@ def _try(recipe: Recipe, samples: Sequence[Clients]) -> Tried:
     found = []
     try:
         for seed, clients in enumerate(samples):
-            for result in play_recipe(recipe.model_copy(update={"seed": seed}), clients, None):
-                pass
+            *_, result = play_recipe(recipe.model_copy(update={"seed": seed}), clients, None)
             found.append(np.maximum(result.scores["chosen/test/accuracy"], -1.0))
     except SartorError as e:  # it diverged, or these settings do not go together
         return Tried(recipe.settings, None, str(e))

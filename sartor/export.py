@@ -1,7 +1,7 @@
 """Models to take home: one client's model in one file, together with what its samples go through before it.
 
-The model in the file is given a table's features as they are, in the file's order, NaN where a number is missing (images:
-0..255); filling, scaling and saying what was missing happen inside. It gives what the trained model gives: for classes
+The model in the file is given a table's features as they are, in order, NaN where a number is missing (images: 0..255);
+filling, scaling and saying what was missing happen inside. It gives what the trained model gives: for classes
 logits, whose softmax are probabilities. The formats:
 
     .safetensors   weights with a JSON note and a checksum of both; `load` opens it. The only one that is not a program
@@ -112,7 +112,7 @@ def _write_onnx(path: Path, program: Any, note: dict[str, Any]) -> None:
 
 
 def load(path: str | Path, model: nn.Module | None = None) -> Prepared:
-    """The model of a .safetensors file that `Result.export` wrote; `model` is the architecture where it was your own."""
+    """The model of a .safetensors file that `Result.export` wrote; `model`: the architecture where it was your own."""
     path = Path(path)
     need(path.suffix == ".safetensors", f"what is loaded here ends in .safetensors; got {path.name}.")
     tensors, note = load_sealed(path)

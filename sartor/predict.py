@@ -1,4 +1,4 @@
-"""Predictions of a finished run's models: for a client that took part, one that joins now, and one that is not known."""
+"""Predictions of a finished run's models: for a client that took part, one that joins now, one that is not known."""
 
 from __future__ import annotations
 
@@ -163,7 +163,9 @@ class Served:
         key = self.recipe.client_key
         need(key is not None, "say whose model it is: --client NAME or --newcomer FILE (the run's data have no key).")
         if later.keys is None:
-            raise SartorError(f"say whose model it is: the file has no column {key}; or --client NAME, --newcomer FILE.")
+            raise SartorError(
+                f"say whose model it is: the file has no column {key}; or --client NAME, --newcomer FILE."
+            )
         rows: list[dict[str, Any]] = [{} for _ in later.keys]
         notes = []
         for client in dict.fromkeys(later.keys):

@@ -18,7 +18,6 @@ from safetensors.torch import save_file
 from .core import State
 from .errors import SartorError, reason
 
-
 SEAL = "sha256"  # the checksum's name in a note
 
 
@@ -101,8 +100,8 @@ def load_tensors(path: Path, device: str | torch.device = "cpu") -> tuple[State,
     seal = note.pop(SEAL, None)
     if seal is not None and seal != _digest(tensors, note):
         raise SartorError(
-            f"{path} was changed after it was written: its checksum does not fit what it holds. Take it from a copy, or "
-            "run again."
+            f"{path} was changed after it was written: its checksum does not fit what it holds. Take it from a copy, "
+            "or run again."
         )
     return tensors, note
 

@@ -1,6 +1,7 @@
 """The command line, a file for each command: the only folder that knows Typer.
 
-`advise`, `run`, `compare`, `tune`, `predict`, `export`, `reproduce`, `theory`, `list`, `doctor`, `federation`, `server`, `client`.
+`advise`, `run`, `compare`, `tune`, `predict`, `export`, `reproduce`, `theory`, `list`, `doctor`, `federation`,
+`server`, `client`.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def advise(
         say_columns(first)
     with terminal.progress(err) as bar:
         task = bar.add_task("", total=100, note="", left="", visible=talk)
-        for advice, now, share in advising.advise(base, dataset, names, minutes, trials, cuts, folder):  # noqa: B007
+        for advice, now, share in advising.advise(base, dataset, names, minutes, trials, cuts, folder):
             left = terminal.left(max(0.0, 60 * minutes - advice.seconds))
             bar.update(task, description=now, completed=round(100 * share), left=left)
     assert advice.table is not None

@@ -22,7 +22,12 @@ def _option(name: str, kind: Any, default: Any, *flags: str, **how: Any) -> insp
 
 
 PROBLEM = [
-    _option("data", str, "digits", help="a data set's name (sartor list datasets), a .csv, .parquet or .npz file, or a folder"),
+    _option(
+        "data",
+        str,
+        "digits",
+        help="a data set's name (sartor list datasets), a .csv, .parquet or .npz file, or a folder",
+    ),
     _option("target", str | None, None, help="own tables: the column to predict"),
     _option("client_key", str | None, None, help="own data: the column that says whose sample it is"),
     _option("leave_out", list[str] | None, None, help="own tables: a column that is not looked at; repeatable"),

@@ -101,8 +101,8 @@ def learn(
             if column.missing:
                 count = int(x[:, where[column.name] + 1].sum())
                 raise SartorError(
-                    f"{table}: column {column.name} is missing in {count} of {len(x)} rows; raw columns are not imputed: take "
-                    "columns=own (--columns own), or fill it, or leave it out."
+                    f"{table}: column {column.name} is missing in {count} of {len(x)} rows; raw columns are not "
+                    "imputed: take columns=own (--columns own), or fill it, or leave it out."
                 )
         return Statistics(np.zeros((1, k)), np.zeros((1, k)), np.ones((1, k)))
     groups = [[part] for part in train] if how == "own" else [list(train)]

@@ -1,8 +1,9 @@
 """A made-up table of patients of twelve hospitals, to try things on: `python -m sartor.data.hospitals [FOLDER]`.
 
 It writes patients.csv (hospital, age, sex, smoker, bmi, glucose, pressure, pulse, sodium, ward, outcome) and new.csv:
-three patients without an outcome, two of hospitals that are in patients.csv and one of a hospital that is not. Hospitals
-have 30 to 160 patients; most columns mean the same everywhere, glucose and ward do not; bmi is missing now and then.
+three patients without an outcome, two of hospitals that are in patients.csv and one of a hospital that is not.
+Hospitals have 30 to 160 patients; most columns mean the same everywhere, glucose and ward do not; bmi is missing now
+and then.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ def patients(seed: int = 0) -> list[list[object]]:
     draw = np.random.default_rng(seed)
     rows: list[list[object]] = []
     for i, (hospital, count) in enumerate(HOSPITALS.items()):
-        sugar = 1.0 if i % 2 else -0.5  # half of the hospitals measure glucose after a meal
-        wards, base = 0.4 * draw.normal(size=3), 0.4 * draw.normal()
+        sugar = 0.9 if i % 2 else 0.1  # half of the hospitals measure glucose after a meal
+        wards, base = 0.2 * draw.normal(size=3), 0.3 * draw.normal()
         for _ in range(count):
             age, bmi, glucose, pressure, pulse, sodium = draw.normal(size=6)
             sex, smoker, ward = draw.choice(["f", "m"]), draw.choice(["yes", "no"], p=[0.3, 0.7]), int(draw.integers(3))

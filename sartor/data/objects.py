@@ -57,12 +57,12 @@ def _joined(x: Any, y: Any, groups: Any = None, **options: Any) -> Dataset:
     """(a data frame, targets, groups), as scikit-learn has them."""
     table = x.copy()
     for name, values in (("y", y), ("groups", groups)):
-        need(name not in table.columns, f"the data frame has a column {name!r} already; give it as target or client_key.")
+        need(
+            name not in table.columns, f"the data frame has a column {name!r} already; give it as target or client_key."
+        )
         if values is not None:
             table[name] = np.asarray(values)
-    return from_sources(
-        "table", [_source("table", table)], None, "y", None if groups is None else "groups", **options
-    )
+    return from_sources("table", [_source("table", table)], None, "y", None if groups is None else "groups", **options)
 
 
 def _partitions(thing: Any, split: str | None) -> Iterator[Any]:

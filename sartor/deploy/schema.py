@@ -1,7 +1,8 @@
 """What the sites' tables must have in common, and a site's own table brought to it.
 
-Only names travel: columns, the texts of text columns, whether numbers are missing, classes. Sites may have seen different texts and classes (a ward
-that only one hospital has): the agreed table has them all. A column that one has and another has not is refused.
+Only names travel: columns, the texts of text columns, whether numbers are missing, classes. Sites may have seen
+different texts and classes (a ward that only one hospital has): the agreed table has them all. A column that one has
+and another has not is refused.
 """
 
 from __future__ import annotations
