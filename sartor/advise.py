@@ -211,12 +211,12 @@ def advise(
             yield advice, f"{m}, trial {advice.sweeps + 1}", min(1.0, advice.seconds / (60 * minutes))
             advice.tried[m].append(_try(_recipe(base, m, next(asked[m])), samples))
         advice.sweeps, last = advice.sweeps + 1, time.monotonic() - began
-    own = {m: advice.best(m).settings for m in methods}
+    settings = {m: advice.best(m).settings for m in methods}
     good = [m for m in methods if advice.best(m).scores is not None]
     need(ALONE in good and len(good) > 1, f"nothing could be compared: {advice.best(methods[-1]).error}")
     advice.tried = {m: advice.tried[m] for m in good}
     place = None if folder is None else folder / "comparison"
-    for step in compare(base, good, [base.seed], dataset, place, own):
+    for step in compare(base, good, [base.seed], dataset, place, settings):
         yield advice, f"{step.method}, on test data", 1.0
         advice.table = step.table
     if folder is not None:

@@ -34,7 +34,7 @@ from .settings import method_from
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-class WithinGroups(BaseCrossValidator):
+class WithinGroups(BaseCrossValidator):  # type: ignore[misc]
     """Folds that cut through every group: each group's rows are shuffled and dealt out to `n_splits` test sets."""
 
     __metadata_request__split = {"groups": True}  # noqa: RUF012 (scikit-learn's form)
@@ -113,6 +113,7 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
             workers=1,
             dtype=TYPES[self.dtype],
         )
+        assert clients.inputs is not None
         self._result, self.inputs_ = result, clients.inputs
         self.models_ = [result.chosen(i) for i in range(len(clients))]
         common = result._common("global")

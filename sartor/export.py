@@ -33,6 +33,14 @@ SUFFIXES = (".safetensors", ".onnx", ".pt2", ".pt")
 class Prepared(nn.Module):
     """A client's model, given samples as they are: it fills, scales and says what was missing as training did."""
 
+    mean: Tensor
+    std: Tensor
+    fill: Tensor
+    centre: Tensor
+    spread: Tensor
+    says_missing: Tensor  # [k] features that say where another one is missing
+    of: Tensor  # [k] which one that is
+
     def __init__(self, model: nn.Module, inputs: Inputs, client: int | None) -> None:
         super().__init__()
         dtype = next(model.parameters()).dtype
@@ -81,7 +89,7 @@ def write(path: Path, model: nn.Module, inputs: Inputs, client: int | None, abou
     with replacing(path) as temporary, warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # TorchScript and the exporter speak of their own future
         if kind == ".pt":
-            traced = torch.jit.trace(prepared, sample)
+            traced = torch.jit.trace(prepared, sample)  # type: ignore[no-untyped-call]
             torch.jit.save(traced, str(temporary), _extra_files={"sartor.json": json.dumps(note)})
         else:
             rows = {0: torch.export.Dim("rows")}

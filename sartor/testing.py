@@ -312,8 +312,8 @@ def runs_under_attack_and_serves_newcomers(make: Make) -> None:
     method = make()
     data = two_sided() if linear_only(method) else ragged()
     model = layers(5, 1) if linear_only(method) else layers(5, 6, 3)
-    how = {"attack": attacks.SignFlip(), "attackers": 0.3, "evaluate_every": 3, "diagnose": False}
-    result = fit(method, model, data, rounds=3, dtype=torch.float64, **how)
+    hostile = {"attack": attacks.SignFlip(), "attackers": 0.3, "dtype": torch.float64}
+    result = fit(method, model, data, rounds=3, evaluate_every=3, diagnose=False, **hostile)  # type: ignore[arg-type]
     assert result.run.hostile.sum() == 2, "nobody attacked"
     before = {k: v.clone() for k, v in plain(result.run.server).items()}
     module = result.newcomer((data.x[:9].numpy(), data.y[:9].numpy()), steps=2)

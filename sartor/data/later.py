@@ -81,8 +81,8 @@ def _from_table(source: Source, like: Inputs, target: str | None, client_key: st
         if target in values:
             ys.append(_plain(values[target], like))
         if client_key in values:
-            where, texts = to_texts(values[client_key])
-            keys += [texts[i] for i in where]
+            where, names = to_texts(values[client_key])
+            keys += [names[i] for i in where]
     need(len(xs) > 0 and sum(map(len, xs)) > 0, f"{source.name}: there are no rows.")
     notes = [
         f"{source.name}: column {c} holds {', '.join(map(repr, sorted(texts)[:3]))}{' ...' if len(texts) > 3 else ''}, "
@@ -106,7 +106,8 @@ def _plain(values: object, like: Inputs) -> np.ndarray:
     if like.classes is None or like.ends is not None:
         return to_numbers(values)
     where, texts = to_texts(values)
-    return np.array(texts)[where]
+    words: np.ndarray = np.array(texts)[where]
+    return words
 
 
 def _labels(file: str, y: np.ndarray, like: Inputs) -> np.ndarray:

@@ -40,7 +40,8 @@ def read_object(
         need(len(thing) in (2, 3), f"arrays are given as (X, y) or (X, y, groups); got a tuple of {len(thing)}.")
         if hasattr(thing[0], "columns"):
             return _joined(*thing, task=task, drop=drop, spellings=spellings)
-        return from_arrays(*thing, task=task)
+        x, y, groups = thing if len(thing) == 3 else (*thing, None)
+        return from_arrays(x, y, groups, task=task)
     if isinstance(thing, Mapping) and hasattr(next(iter(thing.values()), None), "column_names"):
         raise SartorError(f"this holds several splits ({', '.join(thing)}); pass one of them, as in data['train'].")
     if isinstance(thing, Mapping) and "x" in thing and np.ndim(thing["x"]) >= 2:
