@@ -149,7 +149,7 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
         X, y = validate_data(self, X, y, reset=False)
         inputs, client = self.inputs_, None
         if self.scale == "own" and len(X) >= 10:
-            inputs, client = inputs.with_own(learn(X, [slice(None)], inputs.columns, "own")), 0
+            inputs, client = inputs.with_own(learn(X, [slice(0, len(X))], inputs.columns, "own")), 0
         ready = inputs.ready(np.asarray(X, dtype=np.float64), client, TYPES[self.dtype])
         self.guests_[group] = self._result.newcomer((ready.numpy(), self._encoded(y)), steps), (inputs, client)
         return self

@@ -136,7 +136,7 @@ class Served:
             raise SartorError(f"a newcomer learns from samples with targets; {path.name} has no {wanted}.")
         inputs, client = self.inputs, None
         if inputs.how == "own" and len(own.x) >= self.recipe.minimum:
-            inputs, client = inputs.with_own(learn(own.x, [slice(None)], inputs.columns, "own")), 0
+            inputs, client = inputs.with_own(learn(own.x, [slice(0, len(own.x))], inputs.columns, "own")), 0
         x = inputs.ready(own.x, client, TYPES[self.recipe.dtype])
         module = self._module("global", None) if model == "global" else self.result.newcomer((x.numpy(), own.y), steps)
         return Chosen([(module, inputs, client)], "global" if model == "global" else "newcomer")

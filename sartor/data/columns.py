@@ -22,6 +22,7 @@ from ..errors import SartorError
 WAYS = ("own", "pooled", "raw")
 NUMBERS = ("number", "flag")
 MISSING = " is missing"
+_AT_ONCE = 1 << 22  # values that are looked at together
 
 
 @dataclass(frozen=True)
@@ -106,23 +107,31 @@ def learn(
                 )
         return Statistics(np.zeros((1, k)), np.zeros((1, k)), np.ones((1, k)))
     groups = [[part] for part in train] if how == "own" else [list(train)]
-    m = len(groups)
+    m, kinds = len(groups), {where[c.name]: c.kind for c in columns if c.kind in NUMBERS}
     found = Statistics(np.zeros((m, k)), np.zeros((m, k)), np.ones((m, k)))
     for i, parts in enumerate(groups):
-        for column in columns:
-            if column.kind not in NUMBERS:
-                continue
-            at = where[column.name]
-            values = np.concatenate([x[part, at] for part in parts]).astype(np.float64)
-            values = values[~np.isnan(values)]
-            if len(values) == 0:  # nothing is known of it: all are filled with zeros
-                continue
-            found.fill[i, at] = np.median(values)
-            if column.kind == "number":
-                mean, std = values.mean(), values.std()
-                found.centre[i, at] = mean
-                found.spread[i, at] = std if std > 1e-9 * (abs(mean) + 1e-300) else 1.0
+        rows = sum(part.stop - part.start for part in parts)
+        wide = max(1, _AT_ONCE // max(rows, 1))
+        for at in np.array_split(np.array(list(kinds), dtype=np.int64), -(-len(kinds) // wide) or 1):
+            values = np.concatenate([x[part][:, at] for part in parts]).astype(np.float64)
+            fill, mean, std = _describe(values)
+            found.fill[i, at] = fill
+            scale = np.array([kinds[int(a)] == "number" for a in at], dtype=bool)
+            found.centre[i, at] = np.where(scale, mean, 0.0)
+            found.spread[i, at] = np.where(scale & (std > 1e-9 * np.abs(mean) + 1e-300), std, 1.0)
     return found
+
+
+def _describe(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Median, mean and standard deviation of each column [n, c], missing values left out; zeros where all are."""
+    if not np.isnan(values).any():
+        return np.median(values, axis=0), values.mean(axis=0), values.std(axis=0)
+    out = np.zeros((3, values.shape[1]))
+    for at, column in enumerate(values.T):
+        there = column[~np.isnan(column)]
+        if len(there):
+            out[:, at] = np.median(there), there.mean(), there.std()
+    return out[0], out[1], out[2]
 
 
 def words(columns: Sequence[Column], how: str) -> list[str]:

@@ -18,6 +18,8 @@ from .inputs import Inputs, Scale
 from .measures import measure
 from .partitions import name_of, parse, settings, spell
 
+_PIECE = 1 << 16  # rows that are looked at together
+
 
 def cut_sizes(n: int, parts: Sequence[float]) -> tuple[int, int, int]:
     """How many of a client's n samples are for training, validation and test.
@@ -62,8 +64,7 @@ class Dataset:
         kind = self.x.dtype
         need(kind.kind == "f" or kind == np.uint8, f"{self.name}: x must be float or uint8; got {kind}.")
         for what, values in (("data", self.x), ("targets", self.y)):
-            odd = np.isinf if self.columns and what == "data" else lambda v: ~np.isfinite(v)
-            finite = values.dtype.kind != "f" or not bool(odd(values).any())
+            finite = values.dtype.kind != "f" or _finite(values, gaps=bool(self.columns) and what == "data")
             need(finite, f"{self.name}: the {what} hold NaN or Inf; drop or fill them first.")
         if self.keys is not None:
             need(len(self.keys) == n, f"{self.name}: {n} samples but {len(self.keys)} client keys.")
@@ -191,6 +192,12 @@ class Dataset:
             "feature_names": list(self.feature_names),
         }
         return about | {name: value for name, value in optional.items() if value}
+
+
+def _finite(values: np.ndarray, gaps: bool) -> bool:
+    """Whether no value is Inf, or NaN where there may be no gaps; piece by piece, as there may be many."""
+    pieces = (values[i : i + _PIECE] for i in range(0, len(values), _PIECE))
+    return all(not bool((np.isinf(piece) if gaps else ~np.isfinite(piece)).any()) for piece in pieces)
 
 
 def _check_parts(parts: Sequence[float]) -> None:

@@ -38,7 +38,7 @@ class Inputs:
         """Samples as a client's model is given them; client None: one that took no part."""
         if self.images is not None:
             return scaled(x, self.images, dtype)
-        samples = torch.from_numpy(np.ascontiguousarray(x)).to(dtype)
+        samples = torch.from_numpy(np.require(x, requirements=["C", "W"])).to(dtype)
         if self.statistics is None:
             return samples
         return torch.from_numpy(ready(samples.numpy(), self.statistics.of(client)))
@@ -106,7 +106,7 @@ class Inputs:
 
 def scaled(samples: np.ndarray, scale: Scale, dtype: torch.dtype) -> Tensor:
     """Images [n, channels, ...] of uint8 as (x/255 − mean)/std."""
-    x = torch.from_numpy(np.ascontiguousarray(samples))
+    x = torch.from_numpy(np.require(samples, requirements=["C", "W"]))
     mean, std = (torch.tensor(s, dtype=dtype).view(-1, *[1] * (x.ndim - 2)) for s in scale)
     return x.to(dtype).div_(255).sub_(mean).div_(std)
 
