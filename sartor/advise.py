@@ -216,7 +216,8 @@ def advise(
     need(ALONE in good and len(good) > 1, f"nothing could be compared: {advice.best(methods[-1]).error}")
     advice.tried = {m: advice.tried[m] for m in good}
     place = None if folder is None else folder / "comparison"
-    for step in compare(base, good, [base.seed], dataset, place, settings):
+    quick = base.model_copy(update={"diagnostics": False})
+    for step in compare(quick, good, [base.seed], dataset, place, settings):
         yield advice, f"{step.method}, on test data", 1.0
         advice.table = step.table
     if folder is not None:
