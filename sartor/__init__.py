@@ -4,6 +4,7 @@ from . import aggregators, compressors, data, models
 from .data import IID, Clients, Dirichlet, Dominant, Hybrid, Labels, Natural, Noise, PowerLaw, Quantity, Shards
 from .dynamic import DynamicLam
 from .errors import Diverged, OverBudget, SartorError, Silent
+from .export import load as load_model
 from .failures import Failures
 from .fit import fit
 from .methods import (
@@ -42,6 +43,18 @@ from .solvers import SGD, Adam, Early, Exact, Inexact
 from .wrappers import Privacy, attacks
 
 __version__ = "0.1.0"
+
+_ESTIMATORS = ("PersonalizedClassifier", "PersonalizedRegressor", "WithinGroups")
+
+
+def __getattr__(name: str) -> object:
+    """The estimators, when they are asked for: scikit-learn is slow to import."""
+    if name not in _ESTIMATORS:
+        raise AttributeError(f"module 'sartor' has no attribute {name!r}")
+    from . import estimators
+
+    return getattr(estimators, name)
+
 
 __all__ = [
     "APFL",
@@ -90,6 +103,8 @@ __all__ = [
     "OverBudget",
     "PFedMe",
     "PerFedAvg",
+    "PersonalizedClassifier",
+    "PersonalizedRegressor",
     "PowerLaw",
     "Privacy",
     "Quantity",
@@ -97,10 +112,12 @@ __all__ = [
     "SartorError",
     "Shards",
     "Silent",
+    "WithinGroups",
     "aggregators",
     "attacks",
     "compressors",
     "data",
     "fit",
+    "load_model",
     "models",
 ]

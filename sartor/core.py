@@ -153,6 +153,7 @@ class Task(Protocol):
     one_layer: tuple[str, bool] | None  # (loss, has a bias) of one linear layer, whose steps linear.py can take
     has_statistics: bool  # needs `statistics` of a client's own data to predict (batch normalisation)
     kind: str  # the loss by name
+    metric: Callable[[Tensor, Tensor], Tensor] | None  # a user's own, in place of accuracy or R²
     linear: bool  # one linear layer with one output: `design` works
     blocks: dict[str, slice]  # the parameters by name: their coordinates in θ
 
@@ -201,7 +202,7 @@ class Task(Protocol):
         ...
 
     def correct(self, output: Tensor, y: Tensor) -> Tensor:
-        """1 where a predicted class is right, else 0, [a, b]."""
+        """1 where a predicted class is right, else 0, [a, b]; or what the user's own metric says."""
         ...
 
 

@@ -11,7 +11,11 @@ from typing import Any
 
 from . import __version__, data
 
-EXTRAS = {"numba": "fast: linear models several times faster", "opacus": "privacy: accounts for differential privacy"}
+EXTRAS = {
+    "numba": "fast: linear models several times faster",
+    "opacus": "privacy: accounts for differential privacy",
+    "onnxscript": "onnx: models as .onnx files",
+}
 PACKAGES = ("torch", "numpy", "safetensors", "scikit-learn", "pyarrow", "pydantic", "rich", "typer")
 
 

@@ -44,6 +44,7 @@ def prepare(
     *,
     seed: int = 0,
     loss: str | Loss | None = None,
+    metric: Loss | None = None,
     cohort: int | None = None,
     sampling: str = "uniform",
     engine: str = "local",
@@ -94,7 +95,9 @@ def prepare(
     attack = attack or Attack()
     hostile = hostile_clients(len(clients), attackers, seed)
     clients = attack.data(clients.to(device, dtype), hostile, seed) if hostile else clients.to(device, dtype)
-    task = ModelTask(copy.deepcopy(model).to(device, dtype), loss, compile=compile)  # the user's model stays as it is
+    task = ModelTask(
+        copy.deepcopy(model).to(device, dtype), loss, compile=compile, metric=metric
+    )  # the user's model stays as it is
     _check_fit(task, clients)
     problem = problem_of(task, clients, seed, pretrained)
     server, start = method.init(problem)
@@ -161,16 +164,17 @@ def fit(
     mean validation accuracy reaches `target_accuracy` in an evaluated round. `track` says where scores go as it runs:
     "csv:scores.csv", "tensorboard:logs", "mlflow:URI", or anything with write(round, scores) and close().
 
-    Options: seed; loss ("cross-entropy", "squared", "hinge" or a callable); pretrained (start from `model`'s own
-    weights, else its layers are drawn anew from the seed); cohort, sampling; attack (of sartor.attacks), attackers
-    (their share); failures (drop, stragglers); compress, compress_down (of sartor.compressors); report ("best": scores
-    and models of the round with the best mean validation accuracy, in place of the "last"); oracle (also score the
-    choice between personal and global made on test data, as some papers do); privacy (Privacy(noise=1.0, clip=0.5):
-    what leaves a client is clipped and noisy); unseen (clients that take no part and are served when training is over),
-    unseen_steps (with how many visits); engine, chunk, workers; address (of a Ray cluster),
-    folder (for it: one that all its machines share); store (a folder for states larger than memory); compile
-    (torch.compile for an own model of other than plain layers: 10 to 30 seconds first, then a little faster); dtype,
-    device.
+    Options: seed; loss ("cross-entropy", "squared", "hinge" or a function of outputs [b, k] and targets [b] that
+    gives [b]); metric (a function of the same kind, the higher the better, in place of accuracy or R²); pretrained
+    (start from `model`'s own weights, else its layers are drawn anew from the seed); cohort, sampling; attack (of
+    sartor.attacks), attackers (their share); failures (drop, stragglers); compress, compress_down (of
+    sartor.compressors); report ("best": scores and models of the round with the best mean validation accuracy, in
+    place of the "last"); oracle (also score the choice between personal and global made on test data, as some papers
+    do); privacy (Privacy(noise=1.0, clip=0.5): what leaves a client is clipped and noisy); unseen (clients that take
+    no part and are served when training is over), unseen_steps (with how many visits); engine, chunk, workers; address
+    (of a Ray cluster), folder (for it: one that all its machines share); store (a folder for states larger than
+    memory); compile (torch.compile for an own model of other than plain layers: 10 to 30 seconds first, then a little
+    faster); dtype, device.
     """
     goal = Goal(None if budget is None else parse_bytes(budget), target_accuracy)
     result = prepare(method, model, clients, rounds=rounds, goal=goal, **options)

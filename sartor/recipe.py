@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from . import accounting, compressors, data, models, tasks
 from .data import Clients, Dataset
+from .data.columns import WAYS
+from .data.keys import SPELLINGS
 from .errors import SartorError, need, one_of, unknown
 from .failures import Failures
 from .fit import natural_loss, prepare
@@ -44,6 +46,9 @@ class Recipe(BaseModel):
     data: str = "digits"
     target: str | None = None  # of a user's own table
     client_key: str | None = None
+    leave_out: list[str] = []  # columns of a table that are not looked at
+    columns: str = "own"  # a table's numbers: to scale by each client's own statistics, by pooled ones, or raw
+    spellings: str = "refuse"  # clients whose names differ in spelling only: refuse, apart or together
     partition: str = "auto"  # natural where the data say whose each sample is, else hybrid
     clients: int | None = None  # none: 10, or every natural client
     minimum: int = 10  # samples that each client has at least
@@ -88,8 +93,9 @@ class Recipe(BaseModel):
 
     def dataset(self) -> Dataset:
         """The data, before they are split."""
-        options = {k: v for k, v in (("target", self.target), ("client_key", self.client_key)) if v is not None}
-        return data.load(self.data, **options)
+        given = {"target": self.target, "client_key": self.client_key, "drop": self.leave_out or None}
+        given |= {"spellings": None if self.spellings == "refuse" else self.spellings}
+        return data.load(self.data, **{k: v for k, v in given.items() if v is not None})
 
     def split(self, dataset: Dataset) -> Clients:
         """The clients."""
@@ -100,6 +106,7 @@ class Recipe(BaseModel):
             tuple(self.parts),
             self.minimum,
             TYPES.get(self.dtype, torch.float32),
+            columns=self.columns,
         )
 
     def dealt(self, dataset: Dataset) -> str:
@@ -209,6 +216,8 @@ class Recipe(BaseModel):
         if self.partition != "auto":
             data.parse(self.partition)
         one_of("a run", "store", self.store, ["memory", "disk"])
+        one_of("a run", "columns", self.columns, WAYS)
+        one_of("a run", "spellings", self.spellings, SPELLINGS)
         self._failures()
         self._goal()
         wanted = attack(self.attack)

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from . import accounting, newcomers
+from . import accounting, export, models, newcomers
 from .core import State
 from .data.clients import PARTS, Clients
-from .errors import SartorError, need
+from .data.inputs import Inputs
+from .errors import SartorError, need, one_of, unknown
 from .judge.metrics import Scores, choose, judge, with_chosen
 from .rounds import Kept, Run
 from .storage import save_tensors, write_json, write_text
@@ -206,23 +207,44 @@ class Result:
             return self.shared()
         return self.task.module(found["personal"][0], {k: v[0] for k, v in found.items() if k != "personal"})
 
+    def export(self, client: int | str, path: str | Path, model: str = "chosen") -> Path:
+        """Write a client's model to a .safetensors, .onnx, .pt2 or .pt (TorchScript) file, with what its samples go
+        through before it; `client` is a number or a name, `model` chosen, personal or global. See sartor.export."""
+        one_of("export", "model", model, ("chosen", "personal", "global"))
+        if isinstance(client, str) and client not in self.data.names:
+            raise unknown("client", client, self.data.names)
+        at = self.data.names.index(client) if isinstance(client, str) else client
+        need(0 <= at < len(self.data), f"clients are 0 to {len(self.data) - 1}; got {client}.")
+        which = ("personal" if choose(self.scores)[at] else "global") if model == "chosen" else model
+        module = self.personal(at) if which == "personal" else self.shared()
+        inputs = self.data.inputs or Inputs(
+            tuple(self.data.x.shape[1:]), self.data.classes, names=tuple(self.data.names)
+        )
+        about = {"model": self.settings["model"], "named": self.settings["model"] in models.NAMES}
+        about |= {"method": self.settings["method"], "which": which, "client": self.data.names[at]}
+        return export.write(Path(path), module.cpu(), inputs, at, about)
+
     # --- files --------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> Path:
-        """Write clients.json, history.jsonl, models/, FedAMP's collaboration.json and, last, summary.json."""
+        """Write clients.json, history.jsonl, models/ (each file with a checksum), inputs.json (how samples are read),
+        FedAMP's collaboration.json and, last, summary.json."""
         folder = Path(folder)
         write_json(folder / "clients.json", self.clients)
         write_history(folder, self.history)
         theta = self._common("global")
         if theta is not None:
-            save_tensors(folder / "models" / "global.safetensors", self._named(theta), {"names": []})
+            save_tensors(folder / "models" / "global.safetensors", self._named(theta), {"names": []}, sealed=True)
         if "personal" in self._personal:
             own = {k: v for k, v in self._personal.items() if k != "personal"}
             save_tensors(
                 folder / "models" / "personal.safetensors",
                 self._named(self._personal["personal"]) | own,
                 {"names": self.data.names},
+                sealed=True,
             )
+        if self.data.inputs is not None:
+            write_json(folder / "inputs.json", self.data.inputs.plain())
         if (xi := self._common("collaboration")) is not None:
             write_json(folder / "collaboration.json", {"names": self.data.names, "weights": xi.double().tolist()})
         write_json(folder / "summary.json", self.summary)  # last: its presence says that the run is complete

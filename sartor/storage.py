@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,8 @@ from safetensors.torch import save_file
 
 from .core import State
 from .errors import SartorError, reason
+
+SEAL = "sha256"  # the checksum's name in a note
 
 
 @contextmanager
@@ -72,22 +75,50 @@ def read_json(path: Path) -> Any:
         raise SartorError(f"cannot read {path}: {e}.") from e
 
 
-def save_tensors(path: Path, tensors: State, about: Mapping[str, Any], durable: bool = True) -> None:
-    """Write tensors and a JSON note to one safetensors file, atomically."""
+def save_tensors(
+    path: Path, tensors: State, about: Mapping[str, Any], durable: bool = True, sealed: bool = False
+) -> None:
+    """Write tensors and a JSON note to one safetensors file, atomically; `sealed` with a checksum of both."""
     whole: State = {}
     for k, v in tensors.items():
         v = v.detach().cpu().contiguous()
         taken = {other.untyped_storage().data_ptr() for other in whole.values()}
         lone = v.untyped_storage().nbytes() == v.nbytes and v.untyped_storage().data_ptr() not in taken
         whole[k] = v if lone else v.clone()  # the format wants every tensor in memory of its own
+    note = dict(about) | ({SEAL: _digest(whole, about)} if sealed else {})
+    # One entry: the format writes several in any order, and files shall be equal.
     with replacing(path, durable) as temporary:
-        save_file(whole, temporary, metadata={"sartor": json.dumps(about, allow_nan=False)})
+        save_file(whole, temporary, metadata={"sartor": json.dumps(note, allow_nan=False)})
+
+
+def _digest(tensors: State, about: Mapping[str, Any]) -> str:
+    """The SHA-256 of the note and of every tensor's name, type, shape and bytes."""
+    found = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        array = tensor.detach().cpu().contiguous().numpy()
+        found.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        found.update(array.reshape(-1).view("u1").data)
+    return found.hexdigest()
 
 
 def load_tensors(path: Path, device: str | torch.device = "cpu") -> tuple[State, dict[str, Any]]:
-    """What `save_tensors` wrote."""
+    """What `save_tensors` wrote; a sealed file that was changed since is refused."""
     with _opened(path, device) as f:
-        return {k: f.get_tensor(k) for k in f.keys()}, _note(f)  # noqa: SIM118 (not a dict)
+        tensors, note = {k: f.get_tensor(k) for k in f.keys()}, _note(f)  # noqa: SIM118 (not a dict)
+    seal = note.pop(SEAL, None)
+    if seal is not None and seal != _digest(tensors, note):
+        raise SartorError(
+            f"{path} was changed after it was written: its checksum does not fit what it holds. Take it from a copy, "
+            "or run again."
+        )
+    return tensors, note
+
+
+def load_sealed(path: Path) -> tuple[State, dict[str, Any]]:
+    """The same for a file that must have a checksum."""
+    if SEAL not in read_note(path):
+        raise SartorError(f"{path} has no checksum: it is not as Sartor wrote it, or of an earlier version. Run again.")
+    return load_tensors(path)
 
 
 def read_note(path: Path) -> dict[str, Any]:

@@ -56,7 +56,9 @@ class ModelTask:
         loss: str | Loss = "cross-entropy",
         vectorise: bool | None = None,
         compile: bool = False,
+        metric: Loss | None = None,
     ) -> None:
+        self.metric = metric  # in place of accuracy or R²: a score of every sample, the higher the better
         if isinstance(loss, str) and loss not in LOSSES:
             raise unknown("loss", loss, LOSSES)
         self.per_sample: Loss = LOSSES[loss] if isinstance(loss, str) else loss
@@ -316,7 +318,15 @@ class ModelTask:
         return weighted @ X, (weighted @ batch.y[..., None])[..., 0]
 
     def correct(self, output: Tensor, y: Tensor) -> Tensor:
-        """Which predictions are right, [a, b] as floats; only for classification."""
+        """Which predictions are right, [a, b] as floats, or what the user's own metric says of each; without one only
+        for classification."""
+        if self.metric is not None:
+            found = self.metric(output.flatten(0, 1), y.flatten(0, 1))
+            need(
+                found.shape == (y.shape[0] * y.shape[1],),
+                f"a metric gives a number for each sample, [{y.shape[0] * y.shape[1]}]; got {list(found.shape)}.",
+            )
+            return found.reshape(y.shape[:2]).to(torch.float64)
         if y.is_floating_point():
             return (output.reshape(y.shape) * y > 0).to(torch.float64)
         return (output.argmax(-1) == y).to(torch.float64)

@@ -193,7 +193,7 @@ def tune(
         fixed = dict((settings or {}).get(method, {}))
         recipe = base.model_copy(update={"method": method, "settings": fixed})
         recipe.start(clients[0])  # whatever can be refused is refused before the first trial
-        asked = _propose(sampler, spaces[method], budget, tuning.trials[method], method)
+        asked = propose(sampler, spaces[method], budget, tuning.trials[method], method)
         for number, wanted in enumerate(asked):
             trial = known.get((method, _text(wanted))) or _try(recipe, wanted, seeds, clients)
             tuning.trials[method].append(trial)
@@ -221,7 +221,7 @@ def _try(recipe: Recipe, wanted: Mapping[str, Any], seeds: Sequence[int], client
 # --- which settings are tried -----------------------------------------------------------------------------------------
 
 
-def _propose(
+def propose(
     sampler: str, ranges: Mapping[str, Range], budget: int, done: Sequence[Trial], method: str
 ) -> Iterator[dict[str, Any]]:
     """The settings of one trial after another; `done` fills as they are tried."""

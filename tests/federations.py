@@ -12,6 +12,9 @@ from torch import nn
 import sartor as st
 from sartor.core import Method
 from sartor.result import Result
+from sartor.testing import ragged, two_sided
+
+__all__ = ["Quadratics", "quadratics", "ragged", "two_sided"]
 
 
 @dataclass
@@ -66,37 +69,3 @@ def quadratics(m: int = 6, d: int = 4, seed: int = 0, low: int = 8, high: int = 
         b.append(X.T @ y / n)
     count = np.array([len(p["train"][1]) for p in parts])
     return Quadratics(st.Clients.from_parts(parts), np.array(A), np.array(b), count / count.sum())
-
-
-def ragged(m: int = 7, seed: int = 0, classes: int = 3, features: int = 5) -> st.Clients:
-    """Clients of very unequal size: one sample, fewer than a batch, one class only, no test part."""
-    rng = np.random.default_rng(seed)
-    sizes = [1, 3, 9, 17, 24, 40, 57, 20, 33][:m]
-    parts = []
-    for i, n in enumerate(sizes):
-        centre = rng.normal(size=(classes, features))
-
-        def draw(k: int, centre: np.ndarray = centre, i: int = i) -> tuple[np.ndarray, np.ndarray]:
-            y = rng.integers(classes, size=k) if i != 2 else np.zeros(k, dtype=np.int64)
-            return centre[y] + 0.5 * rng.normal(size=(k, features)), y
-
-        part = {"train": draw(n), "validation": draw(4), "test": draw(6)}
-        if i == 3:
-            del part["test"]
-        parts.append(part)
-    return st.Clients.from_parts(parts, classes)
-
-
-def two_sided(m: int = 7, seed: int = 0, features: int = 5) -> st.Clients:
-    """The sizes of `ragged` with targets −1/+1, as a linear support vector machine takes them."""
-    rng = np.random.default_rng(seed)
-    parts, common = [], rng.normal(size=features)
-    for n in [1, 3, 9, 17, 24, 40, 57, 20, 33][:m]:
-        own = common + 0.5 * rng.normal(size=features)
-
-        def draw(k: int, own: np.ndarray = own) -> tuple[np.ndarray, np.ndarray]:
-            x = rng.normal(size=(k, features))
-            return x, np.sign(x @ own + 0.3 * rng.normal(size=k))
-
-        parts.append({"train": draw(n), "validation": draw(4), "test": draw(6)})
-    return st.Clients.from_parts(parts, 2)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commandline import good, refused
+from commandline import good, refused, sartor
 from federations import Quadratics, quadratics, ragged, two_sided
 from torch import nn
 
@@ -377,6 +377,7 @@ def hospitals(tmp_path: Path) -> Path:
     parts = [table(tmp_path / f"{s}.csv", 60, i, s).read_text().splitlines() for i, s in enumerate("abcd")]
     whole.write_text("\n".join([parts[0][0], *(line for part in parts for line in part[1:])]) + "\n")
     own = ("--data", whole, "--target", "outcome", "--client-key", "site", "--model", "softmax", "--rounds", 10)
+    own = (*own, "--columns", "raw")  # so that the global model is the same function at every hospital
     good("run", "--method", "ditto", *own, "--lr", 0.5, "--set", "lam=0.001", "--out", tmp_path / "run", "--quiet")
     assert 'partition = "natural"' in (tmp_path / "run" / "recipe.toml").read_text()
     return tmp_path
@@ -409,7 +410,8 @@ def test_predict_serves_known_clients_and_newcomers(hospitals: Path) -> None:
 def test_predict_refuses_in_one_line(hospitals: Path) -> None:
     run = ("predict", "--run", hospitals / "run")
     new = table(hospitals / "new.csv", 5, 9, "b", outcome=False)
-    assert "either --client NAME or --newcomer FILE" in refused(*run, "--data", new)
+    (hospitals / "whose.csv").write_text("age,sex\n1,f\n")
+    assert "the file has no column site" in refused(*run, "--data", hospitals / "whose.csv")
     assert "either --client" in refused(*run, "--client", "a", "--newcomer", new)
     assert "--data FILE" in refused(*run, "--client", "a")
     assert "unknown client" in refused(*run, "--client", "z", "--data", new)
@@ -420,7 +422,8 @@ def test_predict_refuses_in_one_line(hospitals: Path) -> None:
     (hospitals / "short.csv").write_text("age\n1\n")
     assert "'sex'" in refused(*run, "--client", "a", "--data", hospitals / "short.csv")
     (hospitals / "text.csv").write_text("age,sex\n1,x\n")
-    assert "never seen" in refused(*run, "--client", "a", "--data", hospitals / "text.csv")
+    answer = sartor(*run, "--client", "a", "--data", hospitals / "text.csv")
+    assert answer.code == 0 and "column sex holds 'x', which the model has never seen" in answer.err
     (hospitals / "label.csv").write_text("age,sex,outcome\n1,f,dead\n")
     assert "unknown class" in refused(*run, "--newcomer", hospitals / "label.csv")
     (hospitals / "run" / "summary.json").unlink()

@@ -1,6 +1,6 @@
 """The command line, a file for each command: the only folder that knows Typer.
 
-`run`, `compare`, `tune`, `report`, `watch`, `predict`, `reproduce`, `theory`, `list`, `doctor`,
+`advise`, `run`, `compare`, `tune`, `report`, `watch`, `predict`, `export`, `reproduce`, `theory`, `list`, `doctor`,
 `federation`, `server`, `client`.
 """
 
@@ -17,7 +17,7 @@ from .console import app, err, out
 
 # In the order in which sartor --help names them.
 # isort: off
-from . import run, compare, tune, report, predict, reproduce, theory, federation, lookup  # noqa: F401
+from . import advise, run, compare, tune, report, predict, reproduce, theory, federation, lookup  # noqa: F401
 # isort: on
 
 __all__ = ["app", "err", "main", "out"]

@@ -25,7 +25,7 @@ from ..storage import write_json
 from ..trackers import Tracking, check
 from ..verdict import verdict
 from . import completion
-from .console import app, err, out, say_where, somewhere, vacant
+from .console import app, err, out, say_columns, say_where, somewhere, vacant
 from .options import (
     ABSENCE,
     ENGINE,
@@ -112,9 +112,9 @@ def compare(
     with terminal.waiting(err, f"reading {base.data}", not talk):
         dataset = base.dataset()
     if talk:
-        out.print(
-            describe(base.model_copy(update={"seed": each_seed[0]}).split(dataset).about) + f" (seed {each_seed[0]})"
-        )
+        first = base.model_copy(update={"seed": each_seed[0]}).split(dataset)
+        out.print(describe(first.about) + f" (seed {each_seed[0]})")
+        say_columns(first)
     table = _play_all(compare_all(base, names, each_seed, dataset, folder, own, grid), base.rounds, talk, track or [])
     found, rows = verdict(table), table.rows()
     drawn = _keep(folder, table, found) if folder is not None else True

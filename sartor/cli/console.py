@@ -9,6 +9,8 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
+from ..data import Clients
+from ..data.columns import grouped
 from ..errors import need
 from ..recipe import Recipe
 
@@ -36,6 +38,12 @@ def somewhere(recipe: Recipe, folder: Path | None) -> None:
 
 def say_where(folder: Path | None, kept: str = "everything is in {}, see report.html") -> None:
     out.print("nothing was saved: pass --out FOLDER to keep it" if folder is None else kept.format(folder))
+
+
+def say_columns(clients: Clients) -> None:
+    """What was done to each column of a table."""
+    for line in grouped(clients.inputs.words()) if clients.inputs is not None else []:
+        out.print(f"column {line}", soft_wrap=True)
 
 
 def print_rows(rows: list[dict[str, str]]) -> None:

@@ -110,6 +110,9 @@ def client(
     client_key: Annotated[
         str | None, typer.Option("--client-key", help="the column that says whose row it is [the file is one client]")
     ] = None,
+    leave_out: Annotated[
+        list[str] | None, typer.Option(help="a column of the table that is not looked at; repeatable")
+    ] = None,
     recipe: Annotated[Path | None, typer.Option(help="take part with this recipe only; refuse any other")] = None,
     share: Annotated[str, typer.Option(help="scores that leave: metrics=each, mean (over this site) or none")] = (
         "metrics=each"
@@ -128,6 +131,6 @@ def client(
     what, _, value = share.partition("=")
     need(what == "metrics", f"--share takes metrics=each, mean or none; got {share!r}.")
     path = None if recipe is None else str(recipe.resolve())
-    own = Own(str(Path(data).resolve()), target, client_key, value, path)
+    own = Own(str(Path(data).resolve()), target, client_key, value, path, tuple(leave_out or ()))
     left = Client(kit, own, connect_timeout, _saying(as_json)).play()
     print(json.dumps({"models": str(left)}) if as_json else f"finished: this site's models are in {left}")

@@ -34,11 +34,24 @@ PROBLEM = [
         "data",
         str,
         "digits",
-        help="a data set's name (sartor list datasets), or an .npz, .csv or .parquet file",
+        help="a data set's name (sartor list datasets), a .csv, .parquet or .npz file, or a folder",
         autocompletion=completion.data,
     ),
     _option("target", str | None, None, help="own tables: the column to predict"),
     _option("client_key", str | None, None, help="own data: the column that says whose sample it is"),
+    _option("leave_out", list[str] | None, None, help="own tables: a column that is not looked at; repeatable"),
+    _option(
+        "columns",
+        str,
+        "own",
+        help="own tables: numbers to scale by each client's own statistics, by pooled ones, or raw",
+    ),
+    _option(
+        "spellings",
+        str,
+        "refuse",
+        help="clients whose names differ in spelling only: refuse, keep apart, or take together",
+    ),
     _option(
         "partition",
         str,
@@ -233,6 +246,7 @@ def by_method(given: dict[str, str], names: list[str]) -> dict[str, dict[str, st
 def values(given: dict[str, Any]) -> dict[str, Any]:
     """A recipe's values from options of the command line."""
     found = {k: v for k, v in given.items() if k in Recipe.model_fields and k != "solver"}
+    found |= {"leave_out": list(given["leave_out"] or [])} if "leave_out" in given else {}
     found |= {"parts": numbers(given["parts"], float, "parts")} if "parts" in given else {}
     names = {"solver": "kind"} | {k: k for k in ("lr", "epochs", "steps", "batch", "momentum", "weight_decay")}
     return found | {"solver": {name: given[k] for k, name in names.items() if given.get(k) is not None}}

@@ -1,41 +1,78 @@
-"""`sartor predict`: the models of a run at work."""
+"""`sartor predict`, `export`: the models of a run at work, and to take home."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from .. import export as exporting
 from .. import predict as predictions
 from ..errors import need
 from ..storage import write_text
 from .console import app
 
+RunFolder = Annotated[Path, typer.Option("--run", help="the folder of a finished run")]
+
 
 @app.command()
 def predict(
-    folder: Annotated[Path, typer.Option("--run", help="the folder of a finished run")],
-    client: Annotated[str | None, typer.Option(help="a client that took part: its name or number")] = None,
+    folder: RunFolder,
+    client: Annotated[
+        str | None,
+        typer.Option(help="a client that took part: its name or number [the file's column says whose rows are]"),
+    ] = None,
     newcomer: Annotated[
         Path | None, typer.Option(help="a client that joins now: a file with its labelled samples")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="the samples to predict [those of --newcomer]")] = None,
     model: Annotated[str, typer.Option(help="chosen, personal or global")] = "chosen",
     steps: Annotated[int, typer.Option(help="a newcomer's visits to the server")] = 10,
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="a column for each class")] = False,
     file: Annotated[Path | None, typer.Option("--out", help="a file for the predictions [standard output]")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON in place of CSV")] = False,
 ) -> None:
-    """Predict with the models of a run, also for a new client."""
-    need((client is None) != (newcomer is None), "say whose model it is: either --client NAME or --newcomer FILE.")
+    """Predict with the models of a run, also for a new client.
+
+    Rows of a client that is not known are served by the global model.
+    """
+    need(client is None or newcomer is None, "say whose model it is: either --client NAME or --newcomer FILE.")
     samples = data or newcomer
     need(samples is not None, "say what to predict: --data FILE.")
     assert samples is not None
     served = predictions.Served(folder)
-    x, _ = served.read(samples)
-    found = served.known(client, model) if newcomer is None else served.newcomer(newcomer, steps, model)  # type: ignore[arg-type]
-    text = predictions.written(served.predict(found, x), as_json)
+    later = served.read(samples)
+    notes = later.notes
+    if client is None and newcomer is None:
+        rows, more = served.each(later, model, probabilities)
+        notes = notes + more
+    else:
+        found = served.newcomer(newcomer, steps, model) if newcomer is not None else served.known(str(client), model)
+        rows = served.predict(found, later.x, probabilities)
+    for note in notes:
+        print(f"sartor: note: {note}", file=sys.stderr)
+    text = predictions.written(rows, as_json)
     if file is None:
         print(text, end="")
     else:
         write_text(file, text)
+
+
+@app.command()
+def export(
+    folder: RunFolder,
+    file: Annotated[Path, typer.Option("--out", help=f"the model's file: {', '.join(exporting.SUFFIXES)}")],
+    client: Annotated[
+        str | None, typer.Option(help="a client that took part: its name or number [the global model]")
+    ] = None,
+    model: Annotated[str, typer.Option(help="chosen, personal or global")] = "chosen",
+) -> None:
+    """Write one client's model to a file for other programs.
+
+    It is given samples as they are: filling and scaling, by the client's own statistics, are inside.
+    """
+    exporting.suffix_of(file)
+    served = predictions.Served(folder)
+    print(served.export(client, file, model))

@@ -16,7 +16,7 @@ from ..report import page, terminal
 from ..result import Result
 from ..trackers import Tracking, check
 from . import completion
-from .console import app, err, out, say_where, somewhere, vacant
+from .console import app, err, out, say_columns, say_where, somewhere, vacant
 from .options import (
     ABSENCE,
     ENGINE,
@@ -52,6 +52,9 @@ def run(
         ),
     ] = None,
     folder: Annotated[Path | None, typer.Option("--out", help="where all is kept; without it nothing is")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--recipe", help="a recipe.toml; options given beside it take the place of its own")
+    ] = None,
     resume: Annotated[Path | None, typer.Option(help="go on with the run in this folder")] = None,
     track: Track = None,
     as_json: Json = False,
@@ -59,10 +62,11 @@ def run(
 ) -> None:
     """Run one method."""
     check(track or [])
+    need(file is None or resume is None, "a run starts from --recipe or goes on with --resume, not both.")
     if resume is not None:
         recipe, folder = _continued(ctx, resume, folder), resume
     else:
-        recipe = Recipe.of(values(ctx.params) | {"settings": _own(ctx.params)}, "the command line").resolved()
+        recipe = _from_file(ctx, file) if file is not None else _asked(ctx.params)
         vacant(folder, "recipe.toml", f"a run already; choose another --out, or go on with --resume {folder}")
         vacant(folder, "compare.json", "a comparison; choose another --out")
     somewhere(recipe, folder)
@@ -71,6 +75,7 @@ def run(
     talk = not (quiet or as_json)
     if talk:
         out.print(describe(split.about))
+        say_columns(split)
         out.print(_settings_line(recipe))
     result = _play(recipe, split, folder, quiet, track or [])
     if folder is not None:
@@ -87,16 +92,34 @@ def _own(given: dict[str, Any]) -> dict[str, str]:
     return assignments(given.get("set_")) | ({} if lams is None else {"lam": lams})
 
 
+def _asked(given: dict[str, Any]) -> Recipe:
+    return Recipe.of(values(given) | {"settings": _own(given)}, "the command line").resolved()
+
+
+def _given(ctx: typer.Context) -> dict[str, Any]:
+    """The options that were really written."""
+    return {k: v for k, v in ctx.params.items() if getattr(ctx.get_parameter_source(k), "name", "") == "COMMANDLINE"}
+
+
+def _changed(saved: Recipe, given: dict[str, Any]) -> Recipe:
+    """A recipe with the options that were given in place of its own."""
+    found = values(given)
+    own = _own(given) | {f"solver.{k}": v for k, v in found.pop("solver").items()}
+    asked = Recipe.of({**saved.model_dump(), **found}, "the command line")
+    return asked.model_copy(update={"settings": (saved.settings if asked.method == saved.method else {}) | own})
+
+
+def _from_file(ctx: typer.Context, file: Path) -> Recipe:
+    """The recipe of a file; options beside it are taken over."""
+    return _changed(Recipe.load(file), _given(ctx)).resolved()
+
+
 def _continued(ctx: typer.Context, folder: Path, out_folder: Path | None) -> Recipe:
     """The recipe of the run in `folder`. Options that may change when a run goes on are taken over, others refused."""
     need(out_folder in (None, folder), f"--resume goes on in its own folder {folder}; leave --out away.")
     saved = Recipe.load(folder / "recipe.toml")
-    given = {k: v for k, v in ctx.params.items() if getattr(ctx.get_parameter_source(k), "name", "") == "COMMANDLINE"}
-    found = values(given)
-    own = _own(given) | {f"solver.{k}": v for k, v in found.pop("solver").items()}
-    asked = Recipe.of({**saved.model_dump(), **found}, "the command line")
-    full = asked.model_copy(update={"settings": saved.settings | own})
-    full = full.resolved() if asked.method == saved.method else full
+    full = _changed(saved, _given(ctx))
+    full = full.resolved() if full.method == saved.method else full
     for key, value in full.model_dump().items():
         was = getattr(saved.resolved(), key)
         need(

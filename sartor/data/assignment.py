@@ -23,6 +23,7 @@ class Assignment:
     names: list[str] | None = None  # what the clients are called; None: "0", "1", ...
     overlap: bool = False  # whether two clients may hold the same row
     left_out: int = 0  # natural clients that were not taken as they have too few samples
+    too_small: list[str] | None = None  # their names, or some of them
 
 
 class Partition(Protocol):

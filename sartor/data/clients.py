@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import SartorError, need
+from .inputs import Inputs
 
 PARTS = ("train", "validation", "test")
 
@@ -28,6 +29,7 @@ class Clients:
     names: list[str]  # what each client is called: "0", "writer 17", "St. Mary's"
     classes: int | None  # number of classes; None for regression
     about: dict[str, object] = field(default_factory=dict)  # source, partition and the measures of the skew, JSON-ready
+    inputs: Inputs | None = None  # how later samples are made ready for the models; None: that is not known
 
     def __len__(self) -> int:
         return len(self.bounds)
@@ -46,7 +48,8 @@ class Clients:
     def take(self, ids: Sequence[int] | np.ndarray) -> Clients:
         """Some of the clients, in this order; the samples are not copied."""
         names = [self.names[int(i)] for i in ids]
-        return Clients(self.x, self.y, self.bounds[np.asarray(ids)], names, self.classes, self.about)
+        inputs = None if self.inputs is None else self.inputs.take(ids)
+        return replace(self, bounds=self.bounds[np.asarray(ids)], names=names, inputs=inputs)
 
     def holding(self, ids: Sequence[int] | np.ndarray) -> Clients:
         """The same federation with only these clients' samples: of the others it is known how many they have."""
@@ -63,7 +66,7 @@ class Clients:
     def to(self, device: str | torch.device | None = None, dtype: torch.dtype | None = None) -> Clients:
         """The same clients on another device or in another floating-point type."""
         y = self.y.to(device, dtype) if self.y.is_floating_point() else self.y.to(device)
-        return Clients(self.x.to(device, dtype), y, self.bounds, self.names, self.classes, self.about)
+        return replace(self, x=self.x.to(device, dtype), y=y)
 
     @classmethod
     def from_parts(

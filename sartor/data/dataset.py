@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from ..errors import need
+from ..errors import need, one_of
 from ..seeds import stream
 from .assignment import Assignment, Partition, held, whole
 from .clients import PARTS, Clients
+from .columns import WAYS, Column, learn, ready
+from .columns import feature_names as names_of
+from .inputs import Inputs, Scale
 from .measures import measure
 from .partitions import name_of, parse, settings, spell
 
-Scale = tuple[tuple[float, ...], tuple[float, ...]]
+_PIECE = 1 << 16  # rows that are looked at together
 
 
 def cut_sizes(n: int, parts: Sequence[float]) -> tuple[int, int, int]:
@@ -48,16 +50,21 @@ class Dataset:
     scale: Scale = ((0.0,), (1.0,))  # (mean, std) per channel of x/255; for uint8 only
     class_names: tuple[str, ...] = ()
     feature_names: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()  # of a table: `split` fills missing numbers (NaN) and puts numbers to scale
+    key_names: tuple[str, ...] = ()  # where keys are numbers of names
+    target: str | None = None  # the target's column
 
     def __post_init__(self) -> None:
         n = len(self.x)
+        if self.columns:
+            object.__setattr__(self, "feature_names", names_of(self.columns))
         need(n > 0, f"{self.name}: there are no samples.")
         need(len(self.y) == n, f"{self.name}: {n} rows of x but {len(self.y)} of y.")
         need(self.y.ndim == 1, f"{self.name}: y must be one number per sample; got shape {self.y.shape}.")
         kind = self.x.dtype
         need(kind.kind == "f" or kind == np.uint8, f"{self.name}: x must be float or uint8; got {kind}.")
         for what, values in (("data", self.x), ("targets", self.y)):
-            finite = values.dtype.kind != "f" or bool(np.isfinite(values).all())
+            finite = values.dtype.kind != "f" or _finite(values, gaps=bool(self.columns) and what == "data")
             need(finite, f"{self.name}: the {what} hold NaN or Inf; drop or fill them first.")
         if self.keys is not None:
             need(len(self.keys) == n, f"{self.name}: {n} samples but {len(self.keys)} client keys.")
@@ -94,6 +101,7 @@ class Dataset:
         minimum: int = 10,
         dtype: torch.dtype = torch.float32,
         first: int = 0,
+        columns: str = "own",
     ) -> Clients:
         """Deal the samples out to clients and cut each client's samples, shuffled, into train, validation and test.
 
@@ -101,35 +109,70 @@ class Dataset:
         in two clients or in two parts, unless the partition has overlap=True: then one client's test sample may be
         another's training sample. `cut_sizes` says how shares become whole numbers. Where these are only some clients
         of a federation, `first` is the first one's number in it: what is drawn for a client is drawn for its number.
+        A table's numbers are put to scale by each client's "own" training samples, by all of them ("pooled") or not at
+        all ("raw"); the same for what takes the place of missing ones.
         """
         partition = parse(partition) if isinstance(partition, str) else partition
+        one_of("split", "columns", columns, WAYS)
+        assignment, order, bounds = self.deal(partition, clients, seed, parts, minimum, first)
+        names = self._named(assignment.names) or [str(i) for i in range(len(bounds))]
+        x, inputs = self._ready(order, bounds, names, dtype, columns)
+        if assignment.noise is not None:
+            _add_noise(x, bounds, assignment.noise, seed)
+        y = torch.from_numpy(self.y[order])
+        y = y.to(dtype) if y.is_floating_point() else y.long()
+        about = self._about(partition, assignment, seed, parts)
+        out = Clients(x, y, bounds, names, self.classes, about, inputs)
+        about["sizes"] = {part: int(out.counts(part).sum()) for part in PARTS}
+        about["measures"] = measure(out)
+        return out
+
+    def deal(
+        self,
+        partition: Partition,
+        clients: int | None,
+        seed: int,
+        parts: Sequence[float],
+        minimum: int,
+        first: int = 0,
+    ) -> tuple[Assignment, np.ndarray, np.ndarray]:
+        """Who holds which rows; all rows in the clients' order [n]; where each client's parts begin and end [m, 4]."""
         _check_parts(parts)
         whole("split", minimum=minimum)
         need(isinstance(seed, int), f"split needs seed to be a whole number; got {seed!r}.")
         assignment = partition.assign(self.labels, self.classes, self.keys, clients, seed, minimum)
         _check_assignment(spell(partition), assignment, len(self), minimum)
-        order, bounds = _cut(assignment.rows, parts, seed, first)
-        x = self._features(order, dtype)
-        if assignment.noise is not None:
-            _add_noise(x, bounds, assignment.noise, seed)
-        y = torch.from_numpy(self.y[order])
-        names = assignment.names or [str(i) for i in range(len(bounds))]
-        about = self._about(partition, assignment, seed, parts)
-        out = Clients(x, y.to(dtype) if y.is_floating_point() else y.long(), bounds, names, self.classes, about)
-        about["sizes"] = {part: int(out.counts(part).sum()) for part in PARTS}
-        about["measures"] = measure(out)
-        return out
+        return assignment, *_cut(assignment.rows, parts, seed, first)
 
-    def _features(self, order: np.ndarray, dtype: torch.dtype) -> Tensor:
-        return self.scaled(self.x[order], dtype)
+    def _named(self, keys: list[str] | None) -> list[str] | None:
+        return [self.key_names[int(key)] for key in keys] if keys and self.key_names else keys
 
-    def scaled(self, samples: np.ndarray, dtype: torch.dtype) -> Tensor:
-        """Samples as clients get them: images as (x/255 − mean)/std, numbers as they are."""
-        x = torch.from_numpy(samples)
-        if x.dtype != torch.uint8:
-            return x.to(dtype)
-        mean, std = (torch.tensor(s, dtype=dtype).view(-1, *[1] * (x.ndim - 2)) for s in self.scale)
-        return x.to(dtype).div_(255).sub_(mean).div_(std)
+    def _ready(
+        self, order: np.ndarray, bounds: np.ndarray, names: list[str], dtype: torch.dtype, how: str
+    ) -> tuple[torch.Tensor, Inputs]:
+        """The samples as clients get them: images as (x/255 − mean)/std, a table's numbers to scale, others as they
+        are; and how that is done again for later ones."""
+        image, two = self.x.dtype == np.uint8, self.classes is not None and self.y.dtype.kind == "f"
+        inputs = Inputs(
+            tuple(self.x.shape[1:]),
+            self.classes,
+            self.class_names,
+            (float(self.y.min()), float(self.y.max())) if two else None,
+            self.target,
+            self.scale if image else None,
+            self.columns,
+            how if self.columns else "raw",
+            tuple(names),
+        )
+        if not self.columns:
+            return inputs.ready(self.x[order], None, dtype), inputs
+        x = self.x[order]
+        train = [slice(int(low), int(high)) for low, high in bounds[:, :2]]
+        own = learn(x, train, self.columns, how, self.name)
+        out = torch.from_numpy(x).to(dtype)
+        for i, (low, high) in enumerate(bounds[:, [0, 3]]):
+            out[low:high] = torch.from_numpy(ready(out[low:high].numpy(), own.of(i)))
+        return out, replace(inputs, statistics=own)
 
     def _about(
         self, partition: Partition, assignment: Assignment, seed: int, parts: Sequence[float]
@@ -143,11 +186,18 @@ class Dataset:
         }
         optional = {
             "left_out": assignment.left_out,
+            "too_small": self._named(assignment.too_small) or [],
             "noise_std": [] if assignment.noise is None else [float(std) for std in assignment.noise],
             "class_names": list(self.class_names),
             "feature_names": list(self.feature_names),
         }
         return about | {name: value for name, value in optional.items() if value}
+
+
+def _finite(values: np.ndarray, gaps: bool) -> bool:
+    """Whether no value is Inf, or NaN where there may be no gaps; piece by piece, as there may be many."""
+    pieces = (values[i : i + _PIECE] for i in range(0, len(values), _PIECE))
+    return all(not bool((np.isinf(piece) if gaps else ~np.isfinite(piece)).any()) for piece in pieces)
 
 
 def _check_parts(parts: Sequence[float]) -> None:
@@ -179,7 +229,7 @@ def _cut(rows: Sequence[np.ndarray], parts: Sequence[float], seed: int, first: i
     return np.concatenate(shuffled), np.column_stack([ends[:, 0] - counts[:, 0], ends])
 
 
-def _add_noise(x: Tensor, bounds: np.ndarray, noise: np.ndarray, seed: int) -> None:
+def _add_noise(x: torch.Tensor, bounds: np.ndarray, noise: np.ndarray, seed: int) -> None:
     for i, (low, high) in enumerate(bounds[:, [0, 3]]):
         draw = stream(seed, "noise", 0, i).standard_normal(tuple(x[low:high].shape), dtype=np.float32)
         x[low:high] += float(noise[i]) * torch.from_numpy(draw).to(x.dtype)

@@ -101,5 +101,7 @@ def describe(about: Mapping[str, Any]) -> str:
     if about.get("overlap"):
         text += "; clients share samples"
     if about.get("left_out"):
-        text += f"; {about['left_out']} keys with too few samples left out"
+        names = about.get("too_small", [])
+        some = f" ({', '.join(names)}{', ...' if len(names) < about['left_out'] else ''})" if names else ""
+        text += f"; {about['left_out']} keys with too few samples left out{some}, see --minimum"
     return text + "."

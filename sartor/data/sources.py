@@ -12,8 +12,10 @@ import numpy as np
 
 from ..errors import SartorError, need, unknown
 from . import spelling
-from .dataset import Dataset, Scale
+from .dataset import Dataset
 from .files import check_digest, read_cifar, read_idx, read_npz
+from .inputs import Scale
+from .objects import read_object
 from .places import CIFAR_TAR, DIGESTS, folders, locate, obtain
 from .synthetic import synthetic
 from .tables import SUFFIXES, read_table
@@ -138,13 +140,20 @@ def find(name: str, root: str | Path | None = None) -> list[Path] | None:
     return [] if name in ("digits", "synthetic") else locate(name, root)
 
 
-def load(name: str | Path, **options: Any) -> Dataset:
-    """Open a data set by name ("digits", "synthetic(0,0)") or by path ("visits.csv", with target= and client_key=)."""
-    if str(name).lower().endswith(SUFFIXES):
-        known = list(inspect.signature(read_table).parameters)[1:]
-        return read_table(Path(name).expanduser(), **spelling.bind("a file", known, [], options))  # type: ignore[arg-type]
-    if isinstance(name, Path) or "/" in name:
-        raise SartorError(f"a data file ends in {', '.join(SUFFIXES)}; got {str(name)!r}.")
+def load(data: Any, **options: Any) -> Dataset:
+    """Open a data set by name ("digits", "synthetic(0,0)"), by path (a .csv, .parquet or .npz file, or a folder of
+    tables of which each is a client; with target= and client_key=), or as an object of Python: (X, y, groups), a data
+    frame, a dict of columns, a Hugging Face or a Flower data set.
+    """
+    if not isinstance(data, str | Path):
+        return read_object(data, **_known("data", read_object, options))
+    if str(data).lower().endswith(SUFFIXES) or (data not in SOURCES and Path(data).expanduser().is_dir()):
+        return read_table(Path(data).expanduser(), **_known("a file", read_table, options))
+    if isinstance(data, Path) or "/" in data:
+        raise SartorError(
+            f"a data file ends in {', '.join(SUFFIXES)}, or is a folder of such files; got {str(data)!r}."
+        )
+    name = data
     kind, plain, named = spelling.read("dataset", name)
     if kind not in SOURCES:
         raise unknown("dataset", kind, SOURCES, f"A file is given by its path, which ends in {', '.join(SUFFIXES)}.")
@@ -152,3 +161,8 @@ def load(name: str | Path, **options: Any) -> Dataset:
     need(not repeated, f"{kind}: {', '.join(repeated)} is given twice.")
     source = SOURCES[kind]
     return source(**spelling.bind(kind, list(inspect.signature(source).parameters), plain, named | options))
+
+
+def _known(owner: str, reader: Callable[..., Dataset], options: dict[str, Any]) -> dict[str, Any]:
+    """Options that the reader has; others are refused with the nearest."""
+    return dict(spelling.bind(owner, list(inspect.signature(reader).parameters)[1:], [], options))

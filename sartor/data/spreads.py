@@ -80,6 +80,9 @@ class Noise:
         return Assignment(rows, noise=self.sigma * i / m if self.as_std else np.sqrt(self.sigma * (i + 1) / m))
 
 
+FEW = 5  # clients that are named where they are left out
+
+
 def in_order(names: list[str]) -> list[int]:
     """The order in which people expect names: "writer 2" before "writer 10"."""
 
@@ -117,8 +120,9 @@ class Natural:
         if clients is not None:
             enough = self._some(enough, clients, seed, minimum)
         by_key = np.split(np.argsort(inverse, kind="stable"), np.cumsum(sizes)[:-1])
-        few = int((sizes < minimum).sum())
-        return Assignment([by_key[i] for i in enough], names=[names[i] for i in enough], left_out=few)
+        few = [names[i] for i in in_order(names) if sizes[i] < minimum]
+        taken = [by_key[i] for i in enough]
+        return Assignment(taken, names=[names[i] for i in enough], left_out=len(few), too_small=few[:FEW])
 
     @staticmethod
     def _some(enough: list[int], clients: int, seed: int, minimum: int) -> list[int]:

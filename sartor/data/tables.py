@@ -1,7 +1,7 @@
-"""The user's own data: arrays, .npz, CSV and Parquet files.
+"""The user's own data: arrays, .npz, tables (CSV, Parquet, data frames), a folder with a file for each client.
 
-Columns are treated one by one and without statistics: numbers stay as they are, true/false becomes 1/0, text becomes
-one column per distinct value. Nothing is standardised or imputed: that would carry numbers from client to client.
+Tables are read in pieces, twice: once to see what the columns hold (columns.py), once to fill the features. Besides the
+features, four bytes each, no more than a piece is in memory.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from typing import Any
 import numpy as np
 
 from ..errors import SartorError, need, one_of, unknown
+from . import scan
+from .columns import NUMBERS, Column, feature_names, places
 from .dataset import Dataset
-from .files import first_line, read_npz
+from .files import read_npz
+from .keys import coded, sort_out
+from .scan import CATEGORIES, Source
 
-SUFFIXES = (".npz", ".csv", ".csv.gz", ".parquet", ".pq")
+SUFFIXES = (".npz", *scan.SUFFIXES)
 TASKS = ("auto", "classification", "regression")
 CLASSES = 100  # whole numbers with more distinct values than this are taken as a regression target
-CATEGORIES = 1000  # as many columns may come from text columns, all together
 
 
 def from_arrays(
@@ -59,13 +62,19 @@ def _targets(name: str, y: np.ndarray, task: str) -> tuple[np.ndarray, int | Non
     """Targets as class numbers or floats, the number of classes, and their names."""
     one_of(name, "task", task, TASKS)
     need(y.dtype.kind in "fiubU", f"{name}: targets must be numbers or text; got {y.dtype}.")
-    text, fractional = y.dtype.kind == "U", False
+    fractional = False
     if y.dtype.kind == "f":
         missing = int((~np.isfinite(y)).sum())
         need(missing == 0, f"{name}: {missing} targets are missing, NaN or Inf; drop those rows first.")
         fractional = bool((y != np.round(y)).any())
     values, inverse = np.unique(y, return_inverse=True)
-    few = len(values) <= CLASSES and not fractional
+    return _classes(name, values, inverse, y, task, fractional)
+
+
+def _classes(
+    name: str, values: np.ndarray, inverse: np.ndarray, y: np.ndarray, task: str, fractional: bool
+) -> tuple[np.ndarray, int | None, tuple[str, ...]]:
+    text, few = values.dtype.kind == "U", len(values) <= CLASSES and not fractional
     if task == "auto" and text and not few:
         raise SartorError(
             f"{name}: the target is text with {len(values)} distinct values, too many to be taken as classes; "
@@ -93,27 +102,169 @@ def read_table(
     client_key: str | None = None,
     task: str = "auto",
     drop: Sequence[str] = (),
+    spellings: str = "refuse",
 ) -> Dataset:
-    """A data set from a file: .npz (x, y and the key's array), CSV or Parquet (a column each)."""
+    """A data set from a file: .npz (x, y and the key's array), CSV or Parquet (a column each); or from a folder of
+    tables, each of which is a client unless there is a key.
+    """
+    if path.is_dir():
+        return read_folder(path, target, client_key, task, drop, spellings)
     need(path.is_file(), f"there is no file {path}.")
     if path.suffix.lower() == ".npz":
         need(not drop, f"{path.name}: drop is for the columns of CSV and Parquet files.")
         return _from_npz(path, target or "y", client_key, task)
-    table = open_table(path)
-    columns: list[str] = table.column_names
-    twice = sorted({c for c in columns if columns.count(c) > 1})
-    need(not twice, f"{path.name}: the column {', '.join(twice)} occurs twice; rename one.")
+    return from_sources(path.name, [scan.open_file(path)], None, target, client_key, task, drop, spellings)
+
+
+def read_folder(
+    folder: Path,
+    target: str | None = None,
+    client_key: str | None = None,
+    task: str = "auto",
+    drop: Sequence[str] = (),
+    spellings: str = "refuse",
+) -> Dataset:
+    """A data set from a folder of tables."""
+    paths = sorted(p for p in folder.iterdir() if p.is_file() and p.name.lower().endswith(scan.SUFFIXES))
+    need(len(paths) > 0, f"{folder} holds no tables; their names end in {', '.join(scan.SUFFIXES)}.")
+    sources = [scan.open_file(path) for path in paths]
+    kinds = {source.typed for source in sources}
+    need(len(kinds) == 1, f"{folder} holds CSV and Parquet files; bring them to one kind.")
+    names = None if client_key else [path.name.partition(".")[0] for path in paths]
+    return from_sources(folder.name, sources, names, target, client_key, task, drop, spellings)
+
+
+def from_sources(
+    name: str,
+    sources: Sequence[Source],
+    owners: Sequence[str] | None,
+    target: str | None,
+    client_key: str | None,
+    task: str = "auto",
+    drop: Sequence[str] = (),
+    spellings: str = "refuse",
+) -> Dataset:
+    """A data set from tables with the same columns; `owners` says whose each table is, where no column does."""
+    columns = sources[0].columns
+    for source in sources:
+        twice = sorted({c for c in source.columns if source.columns.count(c) > 1})
+        need(not twice, f"{source.name}: the column {', '.join(twice)} occurs twice; rename one.")
+        for one, other in ((source, sources[0]), (sources[0], source)):
+            lacks = [c for c in other.columns if c not in one.columns]
+            need(not lacks, f"{one.name} has no column {', '.join(lacks)}, which {other.name} has.")
     if target is None:
-        raise SartorError(f"{path.name}: say which column is the target (--target); there are {', '.join(columns)}.")
+        raise SartorError(f"{name}: say which column is the target (--target); there are {', '.join(columns)}.")
     drop = (drop,) if isinstance(drop, str) else tuple(drop)
     for wanted in (target, *([client_key] if client_key else []), *drop):
         if wanted not in columns:
-            raise unknown(f"column of {path.name}", wanted, columns)
-    need(table.num_rows > 0, f"{path.name}: there are no rows.")
-    y = column_of(path.name, table, target)
-    keys = column_of(path.name, table, client_key) if client_key else None
-    x, names = features(path.name, table, [c for c in columns if c not in {target, client_key, *drop}])
-    return from_arrays(x, y, keys, path.name, task, names)
+            raise unknown(f"column of {name}", wanted, columns)
+    inside = [c for c in columns if c not in {target, client_key, *drop}]
+    seen = scan.look(sources, [target, *([client_key] if client_key else []), *inside])
+    n = seen[target].rows
+    need(n > 0, f"{name}: there are no rows.")
+    found: list[Column] = []
+    for c in columns:
+        if c in inside:
+            found.append(seen[c].column(name, CATEGORIES - sum(len(f.texts) for f in found)))
+        elif c in drop:
+            found.append(Column(c, "left out"))
+    need(bool(feature_names(found)), f"{name}: no column is left for the features.")
+    kinds = {c: _single(name, seen[c]) for c in (target, client_key) if c is not None}
+    x = np.zeros((n, len(feature_names(found))), dtype=np.float32)
+    singles = {c: _Single(kind, n) for c, kind in kinds.items()}
+    at, whose = 0, np.zeros(n, dtype=np.int64)
+    for number, source in enumerate(sources):
+        for batch in source.batches():
+            rows = slice(at, at + len(batch))
+            fill(x[rows], found, {c: batch.column(batch.schema.get_field_index(c)) for c in inside}, name)
+            for c, single in singles.items():
+                single.take(rows, batch.column(batch.schema.get_field_index(c)))
+            whose[rows], at = number, rows.stop
+    y, classes, names = singles[target].targets(name, task)
+    if owners is not None:
+        keys, key_names = coded(whose, list(owners))
+    elif client_key is not None:
+        keys, key_names = singles[client_key].keys()
+    else:
+        return Dataset(x, y, classes, name, None, columns=tuple(found), class_names=names, target=target)
+    keys, key_names = sort_out(name, client_key or "the files' names", keys, key_names, spellings)
+    return Dataset(
+        x, y, classes, name, keys, columns=tuple(found), class_names=names, key_names=key_names, target=target
+    )
+
+
+def _single(table: str, seen: scan.Sighting) -> str:
+    """The kind of a target or key column; refuses missing values."""
+    kind = "text" if seen.missing == seen.rows else seen.kind(table)
+    missing = max(seen.blank, seen.missing * (kind != "text" or seen.missing == seen.rows))
+    text = f"{table}: column {seen.name} is missing in {missing} rows; fill it or drop those rows first."
+    need(missing == 0, text)
+    return kind
+
+
+class _Single:
+    """A target or key column, filled piece by piece."""
+
+    def __init__(self, kind: str, n: int) -> None:
+        self.kind = kind
+        self.values = np.zeros(n, dtype=np.int64 if kind == "text" else np.float64)
+        self.texts: dict[str, int] = {}
+
+    def take(self, rows: slice, values: Any) -> None:
+        """Some of its values."""
+        if self.kind != "text":
+            self.values[rows] = scan.to_numbers(values)
+            return
+        where, texts = scan.to_texts(values)
+        numbers = [self.texts.setdefault(text, len(self.texts)) for text in texts]
+        self.values[rows] = np.array(numbers, dtype=np.int64)[where]
+
+    def targets(self, name: str, task: str) -> tuple[np.ndarray, int | None, tuple[str, ...]]:
+        """As `_targets` gives them."""
+        if self.kind != "text":
+            return _targets(name, self.values if self.kind == "number" else self.values.astype(bool), task)
+        one_of(name, "task", task, TASKS)
+        values, inverse = np.unique(np.array(list(self.texts)), return_inverse=True)
+        return _classes(name, values, inverse[self.values], self.values, task, False)
+
+    def keys(self) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Keys, and their names where they are numbers of names."""
+        if self.kind == "text":
+            return coded(self.values, list(self.texts))
+        if self.kind == "flag":
+            return self.values.astype(bool), ()
+        whole = bool((self.values == np.round(self.values)).all())
+        return (self.values.astype(np.int64) if whole else self.values), ()
+
+
+def fill(x: np.ndarray, columns: Sequence[Column], values: dict[str, Any], table: str) -> dict[str, set[str]]:
+    """Write the features [n, k] of some rows; returns by column the texts that were not known, which have no feature.
+
+    Missing numbers are NaN, beside a 1 in the feature that says so.
+    """
+    import pyarrow
+
+    new: dict[str, set[str]] = {}
+    for column in columns:
+        if not column.features:
+            continue
+        at = places(columns)[column.name]
+        if column.kind in NUMBERS:
+            try:
+                x[:, at] = scan.to_numbers(values[column.name])
+            except pyarrow.ArrowInvalid as e:
+                raise SartorError(f"{table}: column {column.name} was numbers; got {str(e).split(': ')[-1]}.") from None
+            if column.missing:
+                x[:, at + 1] = np.isnan(x[:, at])
+            continue
+        where, texts = scan.to_texts(values[column.name])
+        known = {text: at + i for i, text in enumerate(column.texts)}
+        place = np.array([known.get(text, -1) for text in texts], dtype=np.int64)[where]
+        rows = np.flatnonzero(place >= 0)
+        x[rows, place[rows]] = 1.0
+        if strange := set(texts) - known.keys():
+            new[column.name] = strange
+    return new
 
 
 def _from_npz(path: Path, target: str, client_key: str | None, task: str) -> Dataset:
@@ -122,74 +273,3 @@ def _from_npz(path: Path, target: str, client_key: str | None, task: str) -> Dat
         if wanted not in arrays:
             raise unknown(f"array of {path.name}", wanted, arrays)
     return from_arrays(arrays["x"], arrays[target], arrays[client_key] if client_key else None, path.name, task)
-
-
-def open_table(path: Path) -> Any:
-    """The file as a pyarrow table."""
-    import pyarrow  # slow to import, and only needed for tables
-    from pyarrow import csv, parquet
-
-    try:
-        if path.suffix.lower() in (".parquet", ".pq"):
-            return parquet.read_table(path)
-        return csv.read_csv(path)
-    except (pyarrow.ArrowException, OSError, EOFError) as error:
-        raise SartorError(f"{path.name} cannot be read, it may be truncated or damaged: {first_line(error)}") from None
-
-
-def column_of(file: str, table: Any, column: str) -> np.ndarray:
-    """A target or key column as numbers or text; refuses missing values."""
-    values = table.column(column)
-    missing = values.null_count
-    need(missing == 0, f"{file}: column {column} is missing in {missing} rows; fill it or drop those rows first.")
-    array = np.asarray(values.to_pylist())
-    need(array.dtype.kind != "O", f"{file}: column {column} holds {values.type}, neither numbers nor text.")
-    return array
-
-
-def features(file: str, table: Any, columns: Sequence[str]) -> tuple[np.ndarray, list[str]]:
-    """[n, k] float32 and the names of the k columns; a text column `c` becomes columns "c=value"."""
-    need(len(columns) > 0, f"{file}: no column is left for the features.")
-    parts: list[np.ndarray] = []
-    names: list[str] = []
-    categories = 0
-    for column in columns:
-        block, values = encode(file, column, table.column(column), CATEGORIES - categories)
-        categories += len(values)
-        parts.append(block)
-        names += [f"{column}={value}" for value in values] or [column]
-    return np.concatenate(parts, axis=1), names
-
-
-def encode(file: str, column: str, values: Any, allowed: int) -> tuple[np.ndarray, list[str]]:
-    """One column as [n, 1] numbers and no names, or as [n, k] ones and zeros and the k values of the text."""
-    import pyarrow
-    from pyarrow import types as kind
-
-    if kind.is_null(values.type):
-        raise SartorError(
-            f"{file}: column {column} is empty; leave that column out of the file, or load with drop=[...]."
-        )
-    inner = values.type.value_type if kind.is_dictionary(values.type) else values.type
-    if kind.is_string(inner) or kind.is_large_string(inner):
-        text = np.array([value or "" for value in values.to_pylist()])  # missing text is a category of its own
-        found, place = np.unique(text, return_inverse=True)
-        need(
-            len(found) <= allowed,
-            f"{file}: column {column} has {len(found)} distinct texts; at most {CATEGORIES} in all text columns become "
-            "features. Leave that column out of the file (or load with drop=[...]), or group its values.",
-        )
-        return np.eye(len(found), dtype=np.float32)[place], [str(v) for v in found]
-    number = kind.is_integer(inner) or kind.is_floating(inner) or kind.is_boolean(inner) or kind.is_decimal(inner)
-    need(
-        number,
-        f"{file}: column {column} holds {values.type}; turn it into numbers or leave it out (drop=[...]).",
-    )
-    array = values.cast(inner).cast(pyarrow.float64(), safe=False).to_numpy()  # missing becomes NaN
-    missing = int(np.isnan(array).sum())
-    need(
-        missing == 0,
-        f"{file}: column {column} is missing in {missing} of {len(array)} rows; values are not imputed: "
-        "fill it, or drop it or those rows first.",
-    )
-    return array.astype(np.float32)[:, None], []

@@ -36,6 +36,7 @@ class Own:
     client_key: str | None = None  # none: the whole file is one client
     share: str = "each"
     recipe: str | None = None  # play this recipe and no other
+    leave_out: tuple[str, ...] = ()  # columns that are not looked at
 
     def __post_init__(self) -> None:
         one_of("a site", "share metrics", self.share, SHARES)
@@ -43,9 +44,9 @@ class Own:
     def read(self) -> Dataset:
         """The table."""
         options = {k: v for k, v in (("target", self.target), ("client_key", self.client_key)) if v is not None}
-        need(Path(self.data).is_file(), f"there is no file {self.data}.")
-        found = load(self.data, **options)
-        return found if self.client_key else replace(found, keys=np.zeros(len(found), dtype=np.int64))
+        need(Path(self.data).exists(), f"there is no file {self.data}.")
+        found = load(self.data, **options, **({"drop": list(self.leave_out)} if self.leave_out else {}))
+        return found if found.keys is not None else replace(found, keys=np.zeros(len(found), dtype=np.int64))
 
 
 @dataclass
@@ -118,7 +119,8 @@ class Member:
 
     def _split(self, recipe: Recipe, table: Dataset, first: int = 0) -> Clients:
         dtype = TYPES[recipe.dtype]
-        return table.split("natural", None, recipe.seed, tuple(recipe.parts), recipe.minimum, dtype, first)
+        parts, how = tuple(recipe.parts), recipe.columns
+        return table.split("natural", None, recipe.seed, parts, recipe.minimum, dtype, first, how)
 
     def _enter(self, request: Message) -> Message:
         """Take the server's terms, once: they are kept with the run, and a run's terms do not change."""
@@ -160,22 +162,24 @@ class Member:
             down={stage: spec_of(down) for stage, down in downlinks(result).items()},
             bench=bench,
             store=Store(self.folder / run, run, bench.start),
-            keep=lambda round, ids, models: self._keep(result, own.names, first, round, ids, models),
+            keep=lambda round, ids, models: self._keep(result, own, first, round, ids, models),
             seat=self.seat,
             share=self.own.share,
             log=self.log,
         )
 
-    def _keep(self, result: Result, names: list[str], first: int, round: int, ids: Tensor, models: State) -> None:
-        """Personal models of this site's clients, with their names; they never leave."""
+    def _keep(self, result: Result, own: Clients, first: int, round: int, ids: Tensor, models: State) -> None:
+        """Personal models of this site's clients, with their names and how their samples are read; they never leave."""
         if "personal" not in models:
             return
         for at, client in enumerate(ids.tolist()):
             theta = dict(zip(result.task.names, result.task.unflatten(models["personal"][at]), strict=True))
             extra = {k: v[at] for k, v in models.items() if k != "personal"}
-            about = {"client": names[client - first], "round": round, "features": list(self.table.feature_names)}
+            assert own.inputs is not None
+            inputs = own.inputs.take([client - first]).plain()
+            about = {"client": own.names[client - first], "round": round, "inputs": inputs}
             place = self.folder / "models" / f"personal-{client - first}.safetensors"
-            save_tensors(place, {k: v.clone() for k, v in (theta | extra).items()}, about)
+            save_tensors(place, {k: v.clone() for k, v in (theta | extra).items()}, about, sealed=True)
 
 
 class _Told(SartorError):

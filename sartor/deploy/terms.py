@@ -14,7 +14,7 @@ from ..recipe import FREE, Recipe
 from ..result import Result
 
 # Where data and states are is each site's own affair.
-OWN = ("data", "target", "client_key", "partition", "store", "device", "clients")
+OWN = ("data", "target", "client_key", "leave_out", "spellings", "partition", "store", "device", "clients")
 _PRETENDED = ("attack", "attackers", "drop", "stragglers", "unseen")
 _NOT_YET = {
     "compress": "messages go as they are",
@@ -37,6 +37,7 @@ def shared(recipe: Recipe) -> Recipe:
         value = getattr(recipe, field)
         good = value == getattr(plain, field)
         need(good, f"a real federation has no {field} yet, as {reason}; got {value}. Simulate it with sartor run.")
+    need(recipe.columns != "pooled", "a real federation has no pooled columns: statistics stay at the sites. Use own.")
     own = {k: getattr(plain, k) for k in OWN} | {"data": "federation", "partition": "natural"}
     return recipe.resolved().model_copy(update=own | {"checkpoint_every": 1, "workers": 1, "diagnostics": False})
 

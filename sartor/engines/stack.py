@@ -191,11 +191,12 @@ class Stack:
 
     @torch.no_grad()
     def score(self, theta: Tensor, part: str) -> tuple[Tensor, Tensor]:
-        """Mean loss and accuracy (R² for regression) [c] of each client's model on a part; NaN where it is empty."""
+        """Mean loss and accuracy (R² for regression; or the user's own metric) [c] of each client's model on a part;
+        NaN where it is empty."""
         count = torch.as_tensor(self.data.counts(part)[self.ids], dtype=torch.float64, device=theta.device)
         loss, right, square = (torch.zeros_like(count) for _ in range(3))
         total, total_square = torch.zeros_like(count), torch.zeros_like(count)
-        classify = self.data.classes is not None
+        classify = self.data.classes is not None or self.task.metric is not None
         own = self.statistics(theta)
         for here, batch in self._sweep(part, _SWEEP):
             models = theta if len(here) == len(theta) else row_of(theta, here)

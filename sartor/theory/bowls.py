@@ -5,6 +5,7 @@ With φ(t) = t²/2 it is point estimation; |t|^p has the Kurdyka–Łojasiewicz 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -26,6 +27,7 @@ class Bowl:
     one_layer: tuple[str, bool] | None = None
     has_statistics: bool = False
     kind: str = "custom"
+    metric: Callable[[Tensor, Tensor], Tensor] | None = None
     linear: bool = False
     blocks: dict[str, slice] = field(default_factory=dict)
 

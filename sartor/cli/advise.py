@@ -1,0 +1,93 @@
+"""`sartor advise`: which method, or none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .. import advise as advising
+from ..data import describe
+from ..grid import listed
+from ..methods import entry
+from ..recipe import Recipe
+from ..report import page, terminal
+from ..storage import write_json
+from ..tune import set_line
+from ..verdict import verdict
+from .console import app, err, out, say_columns
+from .options import ENGINE, PROBLEM, SOLVER, Json, Quiet, takes, values
+
+UNUSED = ("store",)
+
+
+@app.command()
+@takes(PROBLEM, SOLVER, ENGINE, without=UNUSED)
+def advise(
+    ctx: typer.Context,
+    methods: Annotated[str, typer.Option(help="names with commas between them; local is always among them")] = ",".join(
+        advising.METHODS
+    ),
+    minutes: Annotated[float, typer.Option(help="how long it may take")] = 5.0,
+    trials: Annotated[int, typer.Option(help="at most so many trials of each method, its defaults first")] = 12,
+    cuts: Annotated[int, typer.Option(help="how often the data are cut anew for each trial")] = 3,
+    rounds: Annotated[int, typer.Option(help="communication rounds of each trial")] = 30,
+    seed: Annotated[int, typer.Option(help="decides which samples are test data")] = 0,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="where advise.json, recipe.toml and the comparison are kept")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Recommend a method, or training locally.
+
+    A few methods are tried with the same small budget on validation data; test data only say what the choice is worth.
+    """
+    names = listed(methods, "methods")
+    for name in names:
+        entry(name)
+    base = Recipe.of(values(ctx.params), "the command line")
+    dataset, talk = base.dataset(), not (quiet or as_json)
+    if talk:
+        first = base.split(dataset)
+        out.print(describe(first.about))
+        say_columns(first)
+    with terminal.progress(err) as bar:
+        task = bar.add_task("", total=100, note="", left="", visible=talk)
+        for advice, now, share in advising.advise(base, dataset, names, minutes, trials, cuts, folder):
+            left = terminal.left(max(0.0, 60 * minutes - advice.seconds))
+            bar.update(task, description=now, completed=round(100 * share), left=left)
+    assert advice.table is not None
+    if folder is not None:
+        _keep(folder / "comparison", advice)
+    if as_json:
+        print(json.dumps(advice.plain(), indent=1))
+    if talk:
+        _show(advice, folder)
+
+
+def _keep(folder: Path, advice: advising.Advice) -> None:
+    """What a comparison leaves."""
+    assert advice.table is not None
+    found = verdict(advice.table)
+    write_json(folder / "compare.json", advice.table.summaries())
+    write_json(folder / "significance.json", found)
+    write_json(folder / "clients.json", advice.table.by_client())
+    page.write(folder / "report.html", [folder])
+
+
+def _show(advice: advising.Advice, folder: Path | None) -> None:
+    rows = []
+    for m in sorted(advice.tried, key=lambda m: -advice.best(m).mean):
+        gain, error = advice.gain(m)
+        over = "" if m == advising.ALONE else f"{gain:+.3f} ± {error:.3f}"
+        rows.append([m, f"{advice.best(m).mean:.3f}", over, set_line(m, advice.best(m).settings)])
+    out.print(terminal.lines("kept-back samples (no test data)", ["method", "score", "over local", "settings"], rows))
+    for line in advice.words():
+        out.print(line)
+    if folder is None:
+        out.print("nothing was saved: pass --out FOLDER to keep it")
+        return
+    out.print(f"next: sartor run --recipe {folder / 'recipe.toml'} --out FOLDER; the evidence is in {folder}")
