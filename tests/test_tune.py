@@ -149,7 +149,7 @@ def test_optuna_s_sampler_is_repeatable_and_learns_from_scores() -> None:
     assert run(["flame"], 4, "tpe").table() == run(["flame"], 4, "tpe").table()
     ranges = {"a": Flat(0.0, 1.0)}
     done: list[tuning.Trial] = []
-    for wanted in tuning._propose("tpe", ranges, 40, done, "flame"):
+    for wanted in tuning.propose("tpe", ranges, 40, done, "flame"):
         done.append(tuning.Trial(wanted, 1 - abs(wanted.get("a", 0.0) - 0.3)))
     late = [t.settings["a"] for t in done[-15:]]
     assert len(done) == 40 and abs(float(np.median(late)) - 0.3) < 0.1
