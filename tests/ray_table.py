@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,8 @@ class Faulty(Wrapper):
                     os.kill(os.getpid(), signal.SIGKILL)
             elif self.fault.seconds is None:
                 raise RuntimeError(f"the fault of client {self.fault.client}")
+            else:
+                time.sleep(self.fault.seconds)
         return super().client(state, down, local)
 
 
