@@ -8,7 +8,7 @@ setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,fast,privacy,nvflare]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,fast,privacy,nvflare,flower]'
 	touch $(READY)
 
 demo: setup

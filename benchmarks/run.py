@@ -43,7 +43,11 @@ def part(name: str, python: str, program: list[str]) -> list[Result]:
         return [_failure(name, "all", str(error))]
     found: list[Result] = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"part":')]
     for result in found:
-        print(f"  {result['case']}: {result.get('ratio') or result.get('ours') or result.get('note')}", file=sys.stderr, flush=True)
+        print(
+            f"  {result['case']}: {result.get('ratio') or result.get('ours') or result.get('note')}",
+            file=sys.stderr,
+            flush=True,
+        )
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no message"])[-1]
         print(done.stderr[-4000:], file=sys.stderr)

@@ -36,6 +36,7 @@ class Flower:
     nodes: Mapping[str, Mapping[str, Any]]  # each one's configuration
     config: Mapping[str, Any]  # the run's
     secure: bool = False  # TLS, and nodes that are known by their keys
+    strangers: tuple[str, ...] = ()  # nodes whose keys are not registered
     started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     ever: list[psutil.Process] = field(default_factory=list)
 
@@ -58,7 +59,7 @@ class Flower:
                 self.until(lambda: "Application startup complete" in self.said("superlink"), 60)
                 if self.secure and not (self.folder / "registered").exists():
                     (self.folder / "registered").touch()
-                    for node in self.nodes:
+                    for node in (n for n in self.nodes if n not in self.strangers):
                         self._flwr("supernode", "register", str(self.folder / f"{node}.pub"), "here", "--name", node)
 
     def _superlink(self) -> list[str]:
@@ -117,7 +118,7 @@ class Flower:
             assert time.monotonic() < end, self.logs()
             time.sleep(0.1)
 
-    def finish(self, seconds: float = 400) -> None:
+    def finish(self, seconds: float = 900) -> None:
         self.until(lambda: self.status()["state"] == "finished", seconds)
 
     def program(self, name: str, what: str) -> psutil.Process | None:

@@ -1,4 +1,4 @@
-"""Flower runs: in this process, over Flower's own state, grid and simulation loop; and real ones, with its programs."""
+"""Flower runs in this process: its own state of messages and nodes, its grid and its simulation loop, without Ray."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import secrets
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from flwr.app import Context, Message, RecordDict
@@ -116,10 +115,3 @@ class Simulated:
         store = DeprecatedRunInfoStore(node_id=node, node_config=dict(self.nodes[name]))
         store.register_context(run_id=run)
         return store
-
-
-def configurations(folder: Path, paths: Mapping[str, Path], names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
-    """What the nodes of `tests/sites.py`'s hospitals are started with."""
-    return {
-        n: {"site": n, "folder": str(folder / n), "data": str(paths[n]), "target": "outcome"} for n in names
-    }

@@ -1,9 +1,9 @@
-"""Over Flower: the local engine's numbers, whatever is lost; states on our disks; nothing of a site's troubles is told."""
+"""Over Flower: the local engine's numbers, whatever is lost; states on our disks; a site's troubles stay there."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from sites import NAMES
 
 pytest.importorskip("flwr")
 
-from flower_runs import Simulated, configurations
+from flower_processes import Flower
+from flower_runs import Simulated
 from flwr.app import Context, Message
 
 from sartor.deploy.apps import client, server
@@ -21,18 +22,28 @@ from sartor.engines.flower import _payload
 from sartor.errors import SartorError
 from sartor.federation import decode
 from sartor.federation.hub import Hub
+from sartor.recipe import Recipe
 from sartor.storage import read_json
 
 FLAME = CASES["flame"]
 QUICK = {"ask-again": 2.0, "round-timeout": 30.0, "join-timeout": 30.0, "min-clients": 1}
 
 
-def simulated(folder: Path, case: Case = FLAME, **config: Any) -> Simulated:
-    """Three SuperNodes that are started with a hospital's file each."""
-    folder.mkdir(exist_ok=True)
-    (folder / "recipe.toml").write_text(case.recipe().toml())
+def configured(folder: Path, recipe: Recipe, **config: Any) -> dict[str, Any]:
+    """A run's configuration."""
+    (folder / "recipe.toml").write_text(recipe.toml())
     own = {"folder": str(folder / "server"), "recipe": str(folder / "recipe.toml"), "sites": ",".join(NAMES)}
-    return Simulated(server, client, configurations(folder, data(), NAMES), own | QUICK | config)
+    return own | config
+
+
+def simulated(at: Path, case: Case = FLAME, **config: Any) -> Simulated:
+    """Three SuperNodes that are started with a hospital's file each."""
+    return Simulated(server, client, nodes(at), configured(at, case.recipe(), **QUICK | config))
+
+
+def nodes(folder: Path) -> dict[str, dict[str, Any]]:
+    """Each node's configuration."""
+    return {n: {"site": n, "folder": str(folder / n), "data": str(data()[n]), "target": "outcome"} for n in NAMES}
 
 
 def conforms(folder: Path, case: Case = FLAME) -> None:
@@ -60,22 +71,26 @@ def test_nodes_that_are_not_registered_are_asked_for_their_names(tmp_path: Path)
 
 
 def test_a_second_node_in_a_sites_name_changes_nothing_and_is_said(tmp_path: Path) -> None:
-    """Nodes without keys may say what they like: here another one is b too, with other data."""
+    """Nodes without keys may say what they like. One comes as b when b has joined: it takes the terms and answers."""
     run = simulated(tmp_path)
     run.registered = False
-    late: list[Message] = []
+    answered: list[str] = []
 
-    def away(name: str, message: Message, context: Context, app: Callable[[Message, Context], Message]) -> Message:
-        if name == "thief" and not (tmp_path / "server" / "run" / "roster.json").exists():
-            late.append(message)
-            raise RuntimeError("not yet there")
+    def late(name: str, message: Message, context: Context, app: Callable[[Message, Context], Message]) -> Message:
+        data = _payload(message) or b""
+        if name == "thief" and len(data) > 1:
+            if decode(data).kind == "hello":
+                raise RuntimeError("not yet there")
+            answered.append(decode(data).kind)
         return app(message, context)
 
     run.nodes = dict(run.nodes) | {"thief": dict(run.nodes["b"]) | {"folder": str(tmp_path / "thief")}}
-    run.between = away
+    run.between = late
     run.play()
     conforms(tmp_path)
-    assert late and "in the name of site b: not taken" in said(tmp_path)
+    assert {"welcome", "train", "evaluate"} <= set(answered)
+    assert "somebody else joins in the name of site b: not taken" in said(tmp_path)
+    assert "somebody else answers in the name of site b: not taken" in said(tmp_path)
 
 
 def is_answer(reply: Message, round: int) -> bool:
@@ -157,3 +172,66 @@ def test_a_run_that_cannot_be_led_is_refused_in_one_line(config: dict[str, Any],
     with pytest.raises(SartorError, match=words):
         simulated(tmp_path, **config).play()
     assert time.monotonic() - began < 5
+
+
+# --- real SuperLinks and SuperNodes: slow -----------------------------------------------------------------------------
+
+SHORT = Case("flame, three rounds", {"method": "flame", "rounds": 3, "evaluate_every": 3})
+
+
+@pytest.fixture
+def flower(tmp_path: Path) -> Iterator[Flower]:
+    config = configured(tmp_path, SHORT.recipe(), **{"ask-again": 20.0, "round-timeout": 240.0, "min-clients": 3})
+    found = Flower(tmp_path / "flower", nodes(tmp_path), config)
+    try:
+        yield found
+    finally:
+        found.end()
+
+
+@pytest.mark.federation
+@pytest.mark.parametrize("what", ["an app's process", "a SuperNode", "the ServerApp", "the SuperLink"])
+def test_killed_anywhere_to_the_same_bytes(what: str, flower: Flower, tmp_path: Path) -> None:
+    flower.start()
+    flower.run()
+    flower.until(lambda: flower.status()["round"] >= 1, 600)
+    began = time.monotonic()
+    if what == "an app's process":
+        flower.until(lambda: flower.program("b", "flwr-clientapp") is not None, 60)
+        process = flower.program("b", "flwr-clientapp")
+        assert process is not None
+        process.kill()
+    elif what == "a SuperNode":
+        flower.kill("b")
+        flower.start("b")
+    elif what == "the ServerApp":
+        process = flower.program("superlink", "flwr-serverapp")
+        assert process is not None
+        process.kill()
+        flower.run()
+    else:
+        flower.kill("superlink")
+        flower.start("superlink")
+        flower.run()
+    assert flower.status()["round"] < 3
+    flower.finish()
+    print(f"\nkilled {what}: finished {time.monotonic() - began:.0f} s later")
+    conforms(tmp_path, SHORT)
+
+
+@pytest.mark.federation
+def test_over_tls_with_keys_for_nodes(tmp_path: Path) -> None:
+    """And a node whose key is not registered is turned away."""
+    short = Case("flame, one round", {"method": "flame", "rounds": 1, "evaluate_every": 1})
+    config = configured(tmp_path, short.recipe(), **{"min-clients": 3})
+    known = nodes(tmp_path)
+    found = Flower(tmp_path / "flower", known | {"mallory": known["b"]}, config, secure=True, strangers=("mallory",))
+    try:
+        found.start()
+        found.until(lambda: found.started["mallory"].poll() not in (None, 0), 120)
+        assert "Failed to activate SuperNode" in found.said("mallory")
+        found.run()
+        found.finish()
+        conforms(tmp_path, short)
+    finally:
+        found.end()

@@ -32,14 +32,14 @@ def _lead(transport: Callable[..., Transport], config: Mapping[str, Any]) -> Non
         seconds=float(given.get("round-timeout", 300.0)),
         clients=int(given.get("min-clients", 2)),
         timeouts=int(given.get("leave-out-after", 3)),
-        again=float(given.get("ask-again", 90.0)),  # an answer takes Flower ten seconds and more
+        again=float(given.get("ask-again", 30.0)),
     )
     lead = Lead(
         name="flower",
         folder=place / RUN,
         recipe=Recipe.load(_absolute(given["recipe"])),
         sites=[s.strip() for s in str(given["sites"]).split(",")],
-        transport=transport(waiting.seconds, say),
+        transport=transport(waiting.seconds / 2, say),
         waiting=waiting,
         say=say,
         joining=float(given.get("join-timeout", 600.0)),
@@ -58,7 +58,9 @@ def _site(config: Mapping[str, Any]) -> tuple[str, Callable[[bytes], bytes]]:
     given = _known(config, _SITE, ("site", "folder", "data"), "the node's configuration (--node-config)")
     name, place = str(given["site"]), _absolute(given["folder"])
     texts = {k: None if k not in given else str(given[k]) for k in ("target", "client-key", "recipe")}
-    own = Own(str(given["data"]), texts["target"], texts["client-key"], str(given.get("share", "each")), texts["recipe"])
+    own = Own(
+        str(given["data"]), texts["target"], texts["client-key"], str(given.get("share", "each")), texts["recipe"]
+    )
 
     def answer(request: bytes) -> bytes:
         with patiently(place, "another process answers for this site"):

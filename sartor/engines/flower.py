@@ -25,20 +25,22 @@ _RECORD, _PAYLOAD, _NAME = "sartor", "payload", "name"
 _WHO = b"?"  # the question for a name, and its answer's payload
 _POLL = 0.1  # seconds between two looks for answers; Flower's own waits three
 _LOOK = 2.0  # seconds between two looks at which nodes are there
-_MARGIN = 60.0  # seconds that Flower keeps a message longer than we wait for its answer
+_MARGIN = 60.0  # seconds that Flower keeps a message longer than we do
 
 
 class Nodes:
     """A message for each node that bears a site's name.
 
-    All of them: a SuperNode that was killed is listed for a minute beside the one that was started in its place.
+    All of them: a SuperNode that was killed is listed for a minute beside the one that was started in its place. But
+    none while the same one stands: a SuperNode takes messages one after the other, and repetitions would pile up. That
+    a message is lost shows by an error, or by the node's going; if by neither, it is given up after `patience` seconds.
     """
 
     def __init__(self, grid: Grid, patience: float, say: Callable[[str], None]) -> None:
         self.grid, self.patience, self.say = grid, patience, say
         self.names: dict[int, str] = {}  # by node; "" while it has not yet said
         self.standing: dict[str, bytes] = {}  # by site: what it has not yet answered
-        self.open: dict[str, tuple[int, float]] = {}  # by message: the node, and until when an answer is waited for
+        self.open: dict[str, tuple[int, bytes, float]] = {}  # by message: the node, the request, and when it was sent
         self.looked = -_LOOK
 
     def post(self, site: str, request: bytes) -> None:
@@ -59,10 +61,12 @@ class Nodes:
             time.sleep(min(_POLL, left))
 
     def _push(self, node: int, request: bytes) -> None:
-        message = Message(_wrapped(request), node, MessageType.TRAIN, ttl=self.patience + _MARGIN)
-        for number in self.grid.push_messages([message]):
-            if number:
-                self.open[number] = node, time.monotonic() + self.patience
+        now = time.monotonic()
+        sent = [at for to, what, at in self.open.values() if to == node and what == request]
+        if sent and now - max(sent) < self.patience:
+            return
+        message = Message(_wrapped(request), node, MessageType.TRAIN, ttl=2 * self.patience + _MARGIN)
+        self.open |= {number: (node, request, now) for number in self.grid.push_messages([message]) if number}
 
     def _look(self) -> None:
         """Nodes come and go; one that comes is asked for its name, or given what its site has not yet answered."""
@@ -70,15 +74,12 @@ class Nodes:
         if now - self.looked < _LOOK:
             return
         self.looked = now
-        self.open = {k: v for k, v in self.open.items() if v[1] > now}
         there = {n.node_id: n.name for n in self.grid.get_nodes()}
         self.names = {node: name for node, name in self.names.items() if node in there}
+        self.open = {k: v for k, v in self.open.items() if v[0] in there and now - v[2] < 2 * self.patience}
         for node, name in there.items():
-            if node not in self.names and not name:
-                self.names[node] = ""
-                self._push(node, _WHO)
-            elif node not in self.names:
-                self._met(node, name)
+            if not self.names.setdefault(node, ""):
+                self._met(node, name) if name else self._push(node, _WHO)
 
     def _met(self, node: int, name: str) -> None:
         self.names[node] = name
@@ -88,19 +89,17 @@ class Nodes:
     def _pull(self) -> list[tuple[str, bytes]]:
         found = []
         for reply in self.grid.pull_messages(list(self.open)) if self.open else ():
-            node, _ = self.open.pop(reply.metadata.reply_to_message_id, (0, 0.0))
+            node, *_ = self.open.pop(reply.metadata.reply_to_message_id, (0,))
             if node not in self.names:
                 continue
             if reply.has_error():
                 who = self.names[node] or f"of node {node}"
                 self.say(f"site {who} did not answer (Flower's error {reply.error.code})")
-                if not self.names[node]:
-                    del self.names[node]  # to be asked again
                 continue
-            name, data = _name(reply), _payload(reply)
-            if not self.names[node] and name:
-                self._met(node, name)
-            elif self.names[node] and data is not None:
+            data = _payload(reply)
+            if not self.names[node]:
+                self._met(node, _name(reply))
+            elif data is not None and data != _WHO:
                 self.standing.pop(self.names[node], None)
                 found.append((self.names[node], data))
         return found
@@ -128,10 +127,10 @@ def server_app(lead: Callable[[Callable[..., Transport], Mapping[str, Any]], Non
     """The server's side of a run: `lead` is given how to make a transport, and the run's configuration."""
     app = ServerApp()
 
-    @app.main()  # type: ignore[untyped-decorator]
     def main(grid: Grid, context: Context) -> None:
         lead(lambda patience, say: Nodes(grid, patience, say), context.run_config)
 
+    app.main()(main)
     return app
 
 
@@ -143,7 +142,6 @@ def client_app(site: Callable[[Mapping[str, Any]], tuple[str, Callable[[bytes], 
     """
     app = ClientApp()
 
-    @app.train()  # type: ignore[untyped-decorator]
     def train(message: Message, context: Context) -> Message:
         try:
             name, answer = site(context.node_config)
@@ -153,4 +151,5 @@ def client_app(site: Callable[[Mapping[str, Any]], tuple[str, Callable[[bytes], 
             traceback.print_exc()
             return Message(Error(2, "the site's own log says why"), reply_to=message)
 
+    app.train()(train)
     return app

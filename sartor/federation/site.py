@@ -80,7 +80,7 @@ class Site:
     def _refuse(self, why: str, text: str) -> bytes:
         self.counts[why] += 1
         self.log(f"refused ({why}): {text}")
-        return encode(Message("refused", self.run, self.agreement, note={"why": why}))
+        return encode(Message("refused", self.run, self.agreement, note={"why": why, "seat": self.seat}))
 
     def _check(self, request: Message) -> None:
         mine = request.kind in ("train", "evaluate", "personal") and set(request.clients) <= set(self.ids)
