@@ -14,7 +14,7 @@ INTRODUCTION = {
     "pfl-research": "Seconds per round; ratio = pfl / ours.",
     "workers": "Seconds per round; theirs is one worker; ratio = one worker / two.",
     "scaling": "Seconds per round, no evaluation.",
-    "a federation over NVFlare": "Seconds per round of three sites with their own processes, mutual TLS, one local step; "
+    "a federation over NVFlare": "Seconds per round of three sites with own processes, mutual TLS, one local step; "
     "theirs is what was asked for; ratio = ours / that.",
     "a federation over Flower": "The same over a SuperLink and three SuperNodes: a new process for every message.",
 }
