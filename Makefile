@@ -29,7 +29,7 @@ federation-demo: setup
 	rm -rf runs/federation
 	$(BIN)/python examples/federation.py runs/federation
 
-# Every kill and every refusal, with real processes: about a quarter of an hour.
+# Every kill and every refusal, with real processes, over NVFlare and over Flower: about half an hour.
 test-federation: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -s -m federation
 

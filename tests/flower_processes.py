@@ -39,6 +39,7 @@ class Flower:
     strangers: tuple[str, ...] = ()  # nodes whose keys are not registered
     started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     ever: list[psutil.Process] = field(default_factory=list)
+    starts: int = 0
 
     def __post_init__(self) -> None:
         self.port, self.ports = free_port(), {name: free_port() for name in self.nodes}
@@ -56,7 +57,8 @@ class Flower:
             words = self._superlink() if name == "superlink" else self._supernode(name)
             self._begin(name, words)
             if name == "superlink":
-                self.until(lambda: "Application startup complete" in self.said("superlink"), 60)
+                self.starts += 1  # its log goes on from the one before
+                self.until(lambda: self.said("superlink").count("Application startup complete") >= self.starts, 120)
                 if self.secure and not (self.folder / "registered").exists():
                     (self.folder / "registered").touch()
                     for node in (n for n in self.nodes if n not in self.strangers):
