@@ -106,9 +106,9 @@ def test_killed_anywhere_to_the_same_bytes(
 def test_a_second_client_with_one_identity_is_not_taken(
     processes: Processes, data: dict[str, Path], tmp_path: Path
 ) -> None:
-    """A copy of site b's kit is started elsewhere in the middle of a run, with the same data. NVFlare lets it push b out
-    (to the transport they are one), but it has not b's seat: it is not taken, and the server says so. When it is ended
-    and b started again, the run goes on to the same bytes."""
+    """A copy of site b's kit is started elsewhere in the middle of a run, with the same data. NVFlare lets it push b
+    out (to the transport they are one), but it has not b's seat: it is not taken, and the server says so. When it is
+    ended and b started again, the run goes on to the same bytes."""
     processes.options = ("--round-timeout", 900, "--min-clients", 2)
     processes.start()
     processes.until(lambda: processes.round() >= 5, 300)
