@@ -8,7 +8,7 @@ setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,fast,privacy,nvflare,ray]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,fast,privacy,nvflare,ray,flower]'
 	touch $(READY)
 
 demo: setup
@@ -29,7 +29,7 @@ federation-demo: setup
 	rm -rf runs/federation
 	$(BIN)/python examples/federation.py runs/federation
 
-# Every kill, every refusal and the table of conformance, with real processes: about half an hour.
+# Every kill, every refusal and the table of conformance, with real processes, over NVFlare, Flower and Ray: half an hour.
 test-federation: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -s -m federation
 

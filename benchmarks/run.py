@@ -18,8 +18,15 @@ from table import Result, met, page
 
 HERE = Path(__file__).parent
 RECORD = HERE / "results.json"
-OURS = {"plain loop": "plain_loop.py", "roofline": "roofline.py", "scaling": "scaling.py", "Ray": "ray_actors.py"}
-PEERS = {"Flower's simulation": "flower_simulation.py", "pfl-research": "pfl_simulation.py"}
+OURS = {
+    "plain loop": ["plain_loop.py"],
+    "roofline": ["roofline.py"],
+    "scaling": ["scaling.py"],
+    "Ray": ["ray_actors.py"],
+    "a federation over NVFlare": ["federation.py", "--over", "NVFlare"],
+    "a federation over Flower": ["federation.py", "--over", "Flower"],
+}
+PEERS = {"Flower's simulation": ["flower_simulation.py"], "pfl-research": ["pfl_simulation.py"]}
 QUICK = {"plain loop": ["plain_loop.py", "--quick"], "workers": ["scaling.py", "--workers", "--repeats", "3"]}
 SLOWEST = 3600  # seconds that a part may take
 DROP = 0.3  # a ratio may be so much smaller than the recorded one
@@ -37,7 +44,11 @@ def part(name: str, python: str, program: list[str]) -> list[Result]:
         return [_failure(name, "all", str(error))]
     found: list[Result] = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"part":')]
     for result in found:
-        print(f"  {result['case']}: {result.get('ratio') or result.get('note')}", file=sys.stderr, flush=True)
+        print(
+            f"  {result['case']}: {result.get('ratio') or result.get('ours') or result.get('note')}",
+            file=sys.stderr,
+            flush=True,
+        )
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no message"])[-1]
         print(done.stderr[-4000:], file=sys.stderr)
@@ -78,7 +89,7 @@ def everything(peers: str, only: str | None = None) -> int:
     results: list[Result] = []
     for name, program in {**OURS, **PEERS}.items():
         if only in (None, name):
-            results += part(name, peers if name in PEERS else sys.executable, [program])
+            results += part(name, peers if name in PEERS else sys.executable, program)
     if only is not None:
         anew = {r["part"] for r in results}
         results = [r for r in json.loads(RECORD.read_text())["results"] if r["part"] not in anew] + results

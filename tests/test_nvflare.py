@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,3 +100,31 @@ def test_killed_anywhere_to_the_same_bytes(
     lost = killed(what, processes)
     same_as_simulated(processes, data, tmp_path / "simulated")
     print(f"\nkilled {what}: {lost:.0f} s until the next round")
+
+
+@pytest.mark.federation
+def test_a_second_client_with_one_identity_is_not_taken(
+    processes: Processes, data: dict[str, Path], tmp_path: Path
+) -> None:
+    """A copy of site b's kit is started elsewhere in the middle of a run, with the same data. NVFlare lets it push b
+    out (to the transport they are one), but it has not b's seat: it is not taken, and the server says so. When it is
+    ended and b started again, the run goes on to the same bytes."""
+    processes.options = ("--round-timeout", 900, "--min-clients", 2)
+    processes.start()
+    processes.until(lambda: processes.round() >= 5, 300)
+    waiting = processes.worker("a")
+    assert waiting is not None
+    waiting.suspend()  # so that the run does not end meanwhile
+    shutil.copytree(processes.kits / "b", processes.kits / "copy", ignore=shutil.ignore_patterns("play"))
+    processes.data["copy"] = data["b"]
+    processes.start("copy")
+    processes.until(lambda: "connected to" in processes.said("copy"), 300)
+    waiting.resume()
+    processes.until(lambda: "in the name of site b: not taken" in processes.said("server"), 300)
+    reached = processes.round()
+    assert reached < 38
+    processes.kill("copy")
+    processes.kill("b")
+    processes.start("b")
+    processes.finish(600)
+    same_as_simulated(processes, data, tmp_path / "simulated")

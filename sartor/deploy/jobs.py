@@ -9,17 +9,17 @@ from typing import Any
 from ..engines.nvflare import ServerSide, SiteSide
 from ..errors import SartorError
 from ..federation.hub import Transport, Waiting
-from ..federation.store import alone
 from ..recipe import Recipe
 from ..storage import read_json, write_json, write_text
 from .kits import Kit
 from .lead import Lead
 from .member import Member, Own
+from .place import LOG, RUN, STATUS, Speaker, patiently, play
+
+__all__ = ["ERROR", "LOG", "OWN", "PLACE", "PLAN", "RUN", "STATUS", "Server", "Site"]
 
 PLACE = "play"  # the folder in a kit that is ours
-STATUS, PLAN, OWN, ERROR, LOG = "status.json", "plan.json", "own.json", "error.txt", "log.txt"
-RUN = "run"
-_LOCK = 60.0  # seconds to wait for the process of an earlier job to go
+PLAN, OWN, ERROR = "plan.json", "own.json", "error.txt"
 
 
 class Server(ServerSide):
@@ -28,30 +28,18 @@ class Server(ServerSide):
     def lead(self, kit: Path, transport: Transport) -> None:
         place = kit / PLACE
         about, plan = Kit.load(kit, "server"), read_json(place / PLAN)
-        recipe = Recipe.load(place / "recipe.toml")
-        say = Speaker(place)
-        status: dict[str, Any] = {"state": "joining", "round": 0, "rounds": recipe.rounds, "silent": {}}
-        write_json(place / STATUS, status)
         lead = Lead(
             name=about.federation,
             folder=place / RUN,
-            recipe=recipe,
+            recipe=Recipe.load(place / "recipe.toml"),
             sites=about.sites,
             transport=transport,
             waiting=Waiting(**plan["waiting"]),
-            say=say,
+            say=Speaker(place),
             joining=plan["joining"],
         )
         try:
-            with patiently(place, "another process leads this run"):
-                for result in lead.play():
-                    assert lead.hub is not None
-                    status |= {"state": "playing", "round": result.run.round, "silent": lead.hub.silent}
-                    status |= {"counts": lead.hub.counts, "refusals": lead.hub.refusals, "time": time.time()}
-                    write_json(place / STATUS, status)
-                    if result.run.round:
-                        say(f"round {result.run.round} of {recipe.rounds}")
-            write_json(place / STATUS, status | {"state": "finished"})
+            play(lead, place)
         except SartorError as e:
             write_text(place / ERROR, str(e))  # the supervisor says it and stops: asking again would not help
             raise
@@ -62,11 +50,10 @@ class Site(SiteSide):
 
     def begin(self, kit: Path, site: str) -> None:
         place = kit / PLACE
-        self.place, self.say = place, Speaker(place)
+        self.place, say = place, Speaker(place)
         self.lock = patiently(place, "another process answers for this site")
         self.lock.__enter__()
-        self.member = Member(site, place, Own(**read_json(place / OWN)), log=self.say)
-        self.told = ""
+        self.member = Member(site, place, Own(**read_json(place / OWN)), log=say)
 
     def answer(self, request: bytes) -> bytes:
         reply = self.member.answer(request)
@@ -75,42 +62,3 @@ class Site(SiteSide):
         status: dict[str, Any] = {"state": state, "counts": site.counts if site else {}, "time": time.time()}
         write_json(self.place / STATUS, status)
         return reply
-
-
-def patiently(place: Path, busy: str) -> Any:
-    """Hold the folder; a process that is about to end may hold it a little longer."""
-    until = time.monotonic() + _LOCK
-    while True:
-        try:
-            held = alone(place, busy)
-            held.__enter__()
-            return _Entered(held)
-        except SartorError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.5)
-
-
-class _Entered:
-    """A context that has begun."""
-
-    def __init__(self, context: Any) -> None:
-        self.context = context
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *error: Any) -> None:
-        self.context.__exit__(*error)
-
-
-class Speaker:
-    """Adds a line to the kit's own log, which `sartor server` and `sartor client` show."""
-
-    def __init__(self, place: Path) -> None:
-        place.mkdir(parents=True, exist_ok=True)
-        self.path = place / LOG
-
-    def __call__(self, text: str) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(time.strftime("%H:%M:%S ") + " ".join(text.split()) + "\n")

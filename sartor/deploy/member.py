@@ -102,7 +102,7 @@ class Member:
 
     def _refuse(self, run: str, why: str, text: str, note: dict[str, Any] | None = None) -> bytes:
         self.log(f"refused ({why}): {text}")
-        return encode(Message("refused", run, note={"why": why} | (note or {})))
+        return encode(Message("refused", run, note={"why": why, "seat": self.seat} | (note or {})))
 
     # --- joining ------------------------------------------------------------------------------------------------------
 

@@ -22,11 +22,13 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
+from nvflare.fuel.utils.memory_utils import cleanup_memory
 
 from ..federation.hub import Transport
 from .orphans import die_with_parent
 
 TASK, PAYLOAD = "sartor", "payload"
+_CLEAN = 10  # rounds between two collections of what NVFlare leaves: tasks that refer to each other, freed pages
 
 
 class Aborted(Exception):
@@ -41,6 +43,7 @@ class Tasks:
         self.box: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
         self.standing: dict[str, Task] = {}
         self.there = {c.name for c in context.get_engine().get_clients()}
+        self.posted = 0
 
     def post(self, site: str, request: bytes) -> None:
         """A task for a site, in place of the one that it has not yet answered; one that is not there gets none."""
@@ -53,6 +56,9 @@ class Tasks:
         task = Task(TASK, data, result_received_cb=self._received)
         self.standing[site] = task
         self.controller.send(task, self.context, targets=[site])
+        self.posted += 1
+        if self.posted % (_CLEAN * len(self.there)) == 0:
+            cleanup_memory()
 
     def _received(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
         self.take(client_task.client, client_task.result)

@@ -162,6 +162,9 @@ class Hub:
         try:
             reply = decode(data)
             request = pending.get(site)
+            if self._stranger(site, reply):
+                self.counts["foreign"] += 1
+                return False
             if reply.run == self.run and reply.kind in ("refused", "ready"):
                 return (reply.kind == "ready" and request is not None) or self._refused(site, reply, pending)
             why = self._wrong(site, reply, request, found)
@@ -188,6 +191,13 @@ class Hub:
             return plain(reply.arrays, n)
         return unpacked(reply.arrays, n, self.specs.get(stage, {}), stage != "train")
 
+    def _stranger(self, site: str, reply: Message) -> bool:
+        """Whether a reply in this run comes from another copy of the site than the one that joined."""
+        other = reply.run == self.run and reply.note.get("seat", "") != self.seats.get(site, "")
+        if other:
+            self.say(f"somebody else answers in the name of site {site}: not taken. Is its kit in use elsewhere?")
+        return other
+
     def _refused(self, site: str, reply: Message, pending: dict[str, Message]) -> bool:
         """A site that has not joined (it was away, or is new on its disk) is told the terms; others have reasons."""
         why = str(reply.note.get("why"))
@@ -207,9 +217,6 @@ class Hub:
             return "foreign"
         if reply.agreement != self.agreement:
             return "agreement"
-        if reply.note.get("seat", "") != self.seats.get(site, ""):
-            self.say(f"somebody else answers in the name of site {site}: not taken. Is its kit in use elsewhere?")
-            return "foreign"
         if asked is None:
             return "duplicate" if site in found else "foreign"
         if reply.round != asked.round:

@@ -77,7 +77,7 @@ class Site:
         self.counts[why] += 1
         text = str(error) if isinstance(error, SartorError | OSError) else f"{type(error).__name__}: {error}"
         self.log(f"refused ({why}): {text}")
-        note: dict[str, Any] = {"why": why}
+        note: dict[str, Any] = {"why": why, "seat": self.seat}
         if self.open:
             own = isinstance(error, SartorError)
             note |= {"text": text if own else "".join(traceback.format_exception(error)), "own": own}
