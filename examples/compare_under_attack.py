@@ -4,7 +4,7 @@
 
 A fifth of the clients turn the sign of what they send. Scores are of the benign ones only. On the command line:
 
-    sartor compare --methods fedavg,ditto,lp-proj-1,local --attack none,sign-flip --attackers 0.2 --aggregator mean,median
+    sartor compare --methods fedavg,ditto,lp-proj-1,local --attack "none,sign-flip(std=10)" --aggregator mean,median
 """
 
 from __future__ import annotations
