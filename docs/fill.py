@@ -62,7 +62,7 @@ def equations(names: list[str]) -> str:
     out = []
     for paragraph in text.split("\n\n"):
         if all(line.startswith("    ") for line in paragraph.splitlines()):
-            lines = [line[4:] for line in paragraph.splitlines()]
+            lines = [re.sub(r" {4,}(?=\(\d+\)(, \(\d+\))*$)", "   ", line[4:]) for line in paragraph.splitlines()]
             out.append("\n".join(["```text", *lines, "```"]))
         else:
             out.append(escaped(paragraph))
@@ -106,7 +106,8 @@ def travels(names: list[str]) -> str:
     rule = "yes" if hasattr(methods.NAMES[names[0]].make, "aggregate") else "no"
     newcomer = row("cold-start.md", names[0])
     privacy = row("privacy.md", names[0])
-    lines = ["| | |", "|---|---|"]
+    privacy = [cell.replace("see below", "[see there](../privacy.md#method-by-method)") for cell in privacy]
+    lines = ["| what | here |", "|---|---|"]
     lines += [f"| {what} | {facts[what]} |" for what in facts]
     lines += [f"| another aggregator can be chosen | {rule} |"]
     lines += [f"| a [newcomer](../cold-start.md) gets | {newcomer[1]} |"]

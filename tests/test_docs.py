@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -94,3 +95,11 @@ def test_numbers_that_are_copied_are_the_originals() -> None:
     for name in ("fedavg", "fedavg+qsgd(s=16)", "lp-proj-1"):
         whole = [original[name][0], original[name][3]]
         assert [v.replace(",", "") for v in sent[name]] == [v.replace(",", "") for v in whole]
+
+
+def test_whatever_lies_in_the_package_is_in_the_wheel() -> None:
+    """Files other than code are named in pyproject.toml's package-data; make test-wheel looks at the wheel itself."""
+    given = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]
+    covered = {p for pattern in given["sartor"] for p in (ROOT / "sartor").glob(pattern)}
+    there = {p for p in (ROOT / "sartor").rglob("*") if p.is_file() and p.suffix not in (".py", ".pyc")}
+    assert there - covered == set()

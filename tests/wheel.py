@@ -7,20 +7,19 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from importlib import resources
 from pathlib import Path
 
 import sartor
 
-NEEDED = ("py.typed", "recipes/flame-table3.toml", "recipes/published/flame-table3.toml", "recipes/results")
+SOURCE = Path(__file__).resolve().parent.parent / "sartor"
 
 
 def main() -> int:
     assert "site-packages" in sartor.__file__, f"not the installed package: {sartor.__file__}"
-    package = resources.files("sartor")
-    for name in NEEDED:
-        thing = package.joinpath(*name.split("/"))
-        assert thing.is_file() or thing.is_dir(), f"the wheel lacks {name}"
+    installed = Path(sartor.__file__).parent
+    wanted = {p.relative_to(SOURCE) for p in SOURCE.rglob("*") if p.is_file() and "__pycache__" not in p.parts}
+    lacking = sorted(str(p) for p in wanted if not (installed / p).is_file())
+    assert not lacking, f"the wheel lacks {lacking}; see package-data in pyproject.toml"
     command = [str(Path(sysconfig.get_path("scripts"), "sartor"))]
     with tempfile.TemporaryDirectory() as folder:
         for arguments in (
@@ -31,7 +30,7 @@ def main() -> int:
             subprocess.run([*command, *arguments], cwd=folder, check=True)
         summaries = json.loads(Path(folder, "runs", "a", "compare.json").read_text(encoding="utf-8"))
     assert [s["method"] for s in summaries] == ["flame", "local"]
-    print(f"sartor {sartor.__version__} from {Path(sartor.__file__).parent}: the wheel works")
+    print(f"sartor {sartor.__version__} from {installed}: all {len(wanted)} files are there, and it works")
     return 0
 
 
