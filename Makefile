@@ -69,7 +69,7 @@ $(PAGES): pyproject.toml
 	touch $(PAGES)
 
 docs: $(PAGES)
-	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict  # not --quiet, which hides warnings from --strict
 	@echo "build/site/index.html"
 
 # What the pages of the methods take from the code, written anew. A test says when that is due.

@@ -101,5 +101,5 @@ def test_whatever_lies_in_the_package_is_in_the_wheel() -> None:
     """Files other than code are named in pyproject.toml's package-data; make test-wheel looks at the wheel itself."""
     given = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]
     covered = {p for pattern in given["sartor"] for p in (ROOT / "sartor").glob(pattern)}
-    there = {p for p in (ROOT / "sartor").rglob("*") if p.is_file() and p.suffix not in (".py", ".pyc")}
+    there = {p for p in (ROOT / "sartor").rglob("*.*") if p.suffix != ".py" and "__pycache__" not in p.parts}
     assert there - covered == set()
