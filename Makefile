@@ -20,7 +20,7 @@ test: check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 check: setup
-	$(BIN)/ruff check sartor tests benchmarks docs
+	$(BIN)/ruff check sartor tests benchmarks docs examples
 	$(BIN)/mypy
 
 # A server and three sites on this machine: kits, ten rounds of FLAME over mutual TLS, personal models at the sites.
@@ -43,7 +43,7 @@ report-shots: setup
 	$(BIN)/python docs/report_shots.py
 
 clean:
-	rm -rf .venv .venv-bench runs .pytest_cache .mypy_cache .ruff_cache *.egg-info
+	rm -rf .venv .venv-bench .venv-docs .venv-wheel build dist runs .pytest_cache .mypy_cache .ruff_cache *.egg-info
 
 # Against a plain loop, Flower and pfl, and against the machine's limit. Writes benchmarks/RESULTS.md and results.json.
 .PHONY: bench bench-quick
@@ -61,3 +61,37 @@ bench: setup $(PEERS)
 # Fails when a recorded ratio has dropped by more than 30%.
 bench-quick: setup
 	$(BIN)/python benchmarks/run.py --quick
+
+# The pages in build/site. They are built in a place of their own, without PyTorch, as nothing is imported; a warning, or
+# a link or anchor that leads nowhere, is an error. Material for MkDocs 9 announces its own end (May 2027): not our warning.
+.PHONY: docs docs-fill docs-serve
+PAGES := .venv-docs/ready
+NEEDS = import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")
+$(PAGES): pyproject.toml
+	$(PYTHON) -m venv .venv-docs
+	$(PYTHON) -c '$(NEEDS)' > .venv-docs/needs.txt
+	.venv-docs/bin/python -m pip install --quiet --requirement .venv-docs/needs.txt
+	touch $(PAGES)
+
+docs: $(PAGES)
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict  # not --quiet, which hides warnings from --strict
+	@echo "build/site/index.html"
+
+# What the pages of the methods take from the code, written anew. A test says when that is due.
+docs-fill: setup
+	$(BIN)/python docs/fill.py
+
+docs-serve: $(PAGES)
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs serve --dev-addr 127.0.0.1:8000
+
+# A source distribution and a wheel in dist/; then the wheel in an empty environment, away from this folder.
+.PHONY: wheel test-wheel
+wheel: $(PAGES)
+	rm -rf dist build/lib build/bdist*
+	.venv-docs/bin/python -m build --outdir dist .
+
+test-wheel: wheel
+	rm -rf .venv-wheel
+	$(PYTHON) -m venv .venv-wheel
+	.venv-wheel/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	.venv-wheel/bin/python tests/wheel.py

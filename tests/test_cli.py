@@ -13,7 +13,7 @@ import torch
 from commandline import METHODS, OWN, QUICK, files, good, hospitals, refused, sartor, summary, timeless
 from safetensors.torch import load_file
 
-from sartor import Ditto
+from sartor import Ditto, doctor
 from sartor import compare as compare_module
 from sartor.recipe import Recipe
 from sartor.rounds import Run
@@ -120,6 +120,22 @@ def test_doctor_says_what_is_found() -> None:
     assert found["datasets"]["digits"] == [] and found["cores"] >= 1
     text = good("doctor").out
     assert "digits" in text and "needs no file" in text and found["python"] in text
+
+
+def test_doctor_says_what_to_do_about_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SARTOR_DATA", raising=False)
+    monkeypatch.setenv("SARTOR_CACHE", str(tmp_path))
+    found = doctor.examine()
+    found["extras"] = {"fast": {"numba": None}, "privacy": {"opacus": "1.6"}}
+    lines = {line.split()[0]: line for line in doctor.words(found).splitlines() if line.startswith("  ")}
+    assert "pip install 'sartor[fast]'" in lines["fast"] and "pip" not in lines["privacy"]
+    assert "downloaded and checked when it is first used" in lines["mnist"]
+    assert f"put vehicle_ditto_train.npz into {tmp_path / 'vehicle'}" in lines["vehicle"]
+
+
+def test_doctor_knows_every_extra_for_users() -> None:
+    extras = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    assert set(extras["optional-dependencies"]) - {"dev", "docs"} <= set(doctor.EXTRAS)
 
 
 def test_help_is_readable() -> None:

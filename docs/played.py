@@ -1,0 +1,66 @@
+"""One round of a tiny federation, looked at: which vectors a method sends and keeps, and how long they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+import sartor as st
+from sartor.fit import prepare
+from sartor.rows import Rows
+from sartor.settings import method_from
+
+AGAINST = {"down": "what it was sent", "last": "its own last message", "sum": "nothing: it is a difference already"}
+REMEMBERED = {"share": "every client's share of the samples", "products": "the inner products of all pairs of models"}
+DERIVED = ("sum",)  # what a server keeps only to be quick
+
+
+@cache
+def played(name: str) -> dict[str, str]:
+    """One round of a tiny federation, looked at: which vectors there are, and how long they are."""
+    linear = name == "mocha"
+    model = st.models.layers(3, 1) if linear else st.models.layers(3, 7, 4)
+    draw = np.random.default_rng(0)
+    parts = []
+    for n in (9, 11):
+        x, y = draw.normal(size=(n, 3)), draw.normal(size=n) if linear else draw.integers(0, 4, n)
+        parts.append({"train": (x, y)})
+    clients = st.Clients.from_parts(parts, None if linear else 4)
+    run = prepare(method_from(name, {}), model, clients, loss="squared" if linear else None, engine="serial").run
+    d = sum(p.numel() for p in model.parameters())
+    lengths = {1: "1 number", d: "d numbers", 28: "the body", 32: "the head", 20: "d_sub numbers", 11: "n numbers"}
+    ids = torch.arange(len(parts))
+    server, state = run.method.init(run.problem)
+    down = run.method.downlink(server, ids, 0)
+    _, up = run.engine.map("train", 0, ids, down)
+
+    def said(tensors: Mapping[str, Any], axis: int) -> str:
+        return ", ".join(f"`{k}`: {_long(v.shape[axis:], lengths)}" for k, v in tensors.items()) or "nothing"
+
+    common = {k: v for k, v in server.items() if not isinstance(v, Rows) and k not in (*REMEMBERED, *DERIVED)}
+    kept = [said(common, 0)] if common else []
+    kept += [f"a `{k}` for every client" for k, v in server.items() if isinstance(v, Rows)]
+    kept += [words for k, words in REMEMBERED.items() if k in server]
+    against = [f"`{k}` against {AGAINST[s.against]}" for k, s in run.method.sends.items()]
+    return {
+        "the server sends each client": said(down, 1),
+        "a client sends": said(up, 1),
+        "a client keeps": said(state, 0),
+        "the server remembers": ", ".join(kept) or "nothing",
+        "there is a global model": "yes" if run.method.shared(server) is not None else "no",
+        "there are personal models": "yes" if "personal" in run.ask("personal") else "no",
+        "compressed": ", ".join(against) or "nothing is sent",
+    }
+
+
+def _long(shape: tuple[int, ...], lengths: Mapping[int, str]) -> str:
+    if not shape:
+        return "1 number"
+    last = lengths.get(shape[-1], f"{shape[-1]} numbers")
+    if len(shape) == 2 and shape[0] == shape[1]:
+        return "a number for each pair of clients"
+    return last if len(shape) == 1 else f"{shape[0]} × {last}"
