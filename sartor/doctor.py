@@ -23,6 +23,8 @@ EXTRAS = {  # what each is for; which packages they are is in the package's own 
     "flower": "a real federation over Flower",
     "ray": "a simulation on more than one machine: --engine ray",
     "onnx": "export of models to ONNX",
+    "tensorboard": "--track tensorboard:DIR",
+    "mlflow": "--track mlflow:URI",
 }
 
 
