@@ -10,7 +10,7 @@ import pytest
 import torch
 from commandline import QUICK, good, refused
 from federations import Quadratics, quadratics, ragged
-from test_properties import METHODS, close, finish, make, plain, same, start
+from test_properties import METHODS, make
 
 import sartor as st
 from sartor.compressors import DGC, LBGM, NAMES, QSGD, Compressor, Int8, RandomProjection, Sketch, TopK, decode, frames
@@ -18,6 +18,7 @@ from sartor.core import Local, Method, Sent, Server, State
 from sartor.engines import LocalEngine
 from sartor.models import layers
 from sartor.rounds import Run
+from sartor.testing import close, finish, plain, same, start
 from sartor.wrappers import Compressed
 from sartor.wrappers.compression import message
 
@@ -73,17 +74,17 @@ def test_engine_chunks_workers_and_disk_change_nothing(name: str, up: Compressor
     down = QSGD(s=8) if name == "flame" else None
     one = finish(start(compressed(name, up, down), chunk=2, workers=1), 4)
     two = finish(start(compressed(name, up, down), chunk=2, workers=2), 4)
-    same(plain(one.server), plain(two.server))
-    same(one.engine.save(), two.engine.save())
+    same(plain(one.server), plain(two.server), "states")
+    same(one.engine.save(), two.engine.save(), "states")
     assert (one.bytes_up, one.bytes_down) == (two.bytes_up, two.bytes_down)
     for other in (
         start(compressed(name, up, down), "serial"),
         start(compressed(name, up, down), chunk=3, workers=3),
     ):
-        close(one, finish(other, 4), 1e-9)
+        close(one, finish(other, 4), "another engine")
         assert (one.bytes_up, one.bytes_down) == (other.bytes_up, other.bytes_down)
     disk = finish(start(compressed(name, up, down), chunk=2, store=tmp_path / "rows"), 4)
-    same(plain(one.server), plain(disk.server))
+    same(plain(one.server), plain(disk.server), "states")
 
 
 @pytest.mark.parametrize("up", [TopK(k=0.2), LBGM(), DGC(k=0.1), QSGD()], ids=lambda c: type(c).__name__)
@@ -94,8 +95,8 @@ def test_a_run_goes_on_from_its_checkpoint(up: Compressor, tmp_path: Path) -> No
     finish(first, 2).save(place, "")
     again.restore(place, "")
     finish(again, 2)
-    same(plain(whole.server), plain(again.server))
-    same(whole.engine.save(), again.engine.save())
+    same(plain(whole.server), plain(again.server), "states")
+    same(whole.engine.save(), again.engine.save(), "states")
     assert (whole.bytes_up, whole.bytes_down, whole.most) == (again.bytes_up, again.bytes_down, again.most)
 
 
@@ -363,7 +364,7 @@ def test_the_wrapper_is_pure() -> None:
     first = {k: v.clone() for k, v in first.items()}
     engine.restore(kept)
     _, second = engine.map("train", 1, ids, down)
-    same(first, second)
+    same(first, second, "states")
 
 
 def test_another_seed_rounds_otherwise() -> None:
