@@ -21,8 +21,11 @@ SOLVER = {"lr": "lr", "beta_hat": "lr", "epochs": "epochs", "K": "steps", "batch
 SETTINGS = {"alpha_hat": "alpha"}
 CHOSEN = ("best", "dynamic")  # values of lam that say how it is found
 # What changes nothing in the numbers of a run's history.
-IDLE = ("engine", "chunk", "workers", "store", "checkpoint_every", "diagnostics", "report", "oracle", "patience")
-FORMAT = 1  # of a stored run; a new one makes all runs anew
+IDLE = (
+    *("engine", "address", "chunk", "workers", "store", "checkpoint_every"),
+    *("diagnostics", "report", "oracle", "patience"),
+)
+FORMAT = 1  # of a stored run and of the defaults; a new one makes all runs anew
 
 
 @dataclass(frozen=True)
@@ -180,8 +183,12 @@ def place(keys: Mapping[str, Any]) -> tuple[Table, Table]:
 
 
 def key_of(recipe: Recipe) -> str:
-    """The name under which a run is kept: of all that its numbers depend on."""
-    kept = {k: v for k, v in recipe.resolved().model_dump().items() if k not in IDLE}
+    """The name under which a run is kept: of all that its numbers depend on.
+
+    What is as it is by default is left out, so that a recipe that can say more than before has the same name.
+    """
+    plain = type(recipe).of({}).model_dump()
+    kept = {k: v for k, v in recipe.resolved().model_dump().items() if k not in IDLE and v != plain[k]}
     return hashlib.sha256(json.dumps([FORMAT, kept], sort_keys=True).encode()).hexdigest()[:20]
 
 
