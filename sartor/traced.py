@@ -3,6 +3,7 @@ they are the same at every step."""
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+_ONE_AT_A_TIME = threading.Lock()  # PyTorch notes in a global that it records; two threads would leave it standing
 _OFTEN = 3  # calls with the same shapes after which they are recorded, which takes as long as some dozen calls
 
 
@@ -44,7 +46,8 @@ class Traced:
     @staticmethod
     def _record(plain: Callable[..., Tensor], tensors: tuple[Tensor, ...]) -> Callable[..., Tensor]:
         try:
-            found: Callable[..., Tensor] = make_fx(plain)(*tensors)
+            with _ONE_AT_A_TIME:
+                found: Callable[..., Tensor] = make_fx(plain)(*tensors)
         except Exception:  # a layer that works under vmap but not while it is recorded
             return plain
         return found

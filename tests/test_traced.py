@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -59,3 +60,16 @@ def test_compiled_gradients_agree() -> None:
     now, b = theta(plain, 4), batch(4, 0)
     torch.testing.assert_close(fast.grad(now, b), plain.grad(now, b), rtol=1e-10, atol=1e-12)
     assert len(fast._stacked_grad.recorded) == 1
+
+
+def test_threads_that_record_at_once_leave_nothing_standing() -> None:
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+
+    def play(seed: int) -> None:
+        task = ModelTask(model)
+        for _ in range(6):
+            task.grad(theta(task, 4), batch(4, seed))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(play, range(24)))
+    assert not torch.fx._symbolic_trace.is_fx_tracing()  # else nothing could be compiled any more
