@@ -95,9 +95,8 @@ def prepare(
     attack = attack or Attack()
     hostile = hostile_clients(len(clients), attackers, seed)
     clients = attack.data(clients.to(device, dtype), hostile, seed) if hostile else clients.to(device, dtype)
-    task = ModelTask(
-        copy.deepcopy(model).to(device, dtype), loss, compile=compile, metric=metric
-    )  # the user's model stays as it is
+    own = copy.deepcopy(model).to(device, dtype)  # the user's model stays as it is
+    task = ModelTask(own, loss, compile=compile, metric=metric)
     _check_fit(task, clients)
     problem = problem_of(task, clients, seed, pretrained)
     server, start = method.init(problem)

@@ -6,8 +6,28 @@ import base64
 import hashlib
 import json
 import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
+
+from sartor.report import server
+
+
+@contextmanager
+def live_page(folder: Path) -> Iterator[int]:
+    """The port on which a folder's live page is served meanwhile."""
+    made = server.serve(folder)
+    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield made.server_port
+    finally:
+        made.shutdown()
+        thread.join()
+        made.server_close()
 
 
 class Page(HTMLParser):

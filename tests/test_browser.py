@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +10,8 @@ import chromium
 import pytest
 from chromium import Browser
 from commandline import OWN, good, hospitals, sartor, stop_in_round
+from pages import live_page
 
-from sartor.report import server
 from sartor.report.pieces import safe_json
 
 PROGRAM = chromium.find()
@@ -200,15 +199,8 @@ def test_colours_follow_the_scheme_and_print_is_light(page: chromium.Page) -> No
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     """An empty folder, and the address of its live page."""
-    made = server.serve(tmp_path)
-    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield tmp_path, f"http://127.0.0.1:{made.server_port}/"
-    finally:
-        made.shutdown()
-        thread.join()
-        made.server_close()
+    with live_page(tmp_path) as port:
+        yield tmp_path, f"http://127.0.0.1:{port}/"
 
 
 def test_the_live_page_follows_a_run(browser: Browser, watched: tuple[Path, str]) -> None:

@@ -9,28 +9,20 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from commandline import OWN, QUICK, good, history, hospitals, refused, sartor, stop_in_round
-from pages import Page
+from pages import Page, live_page
 
-from sartor.report import live, server
+from sartor.report import live
 
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[Path, int]]:
-    made = server.serve(tmp_path)
-    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield tmp_path, made.server_port
-    finally:
-        made.shutdown()
-        thread.join()
-        made.server_close()
+    with live_page(tmp_path) as port:
+        yield tmp_path, port
 
 
 def ask(port: int, path: str, method: str = "GET", host: str | None = None) -> tuple[int, dict[str, str], bytes]:

@@ -13,11 +13,11 @@ from ..data import describe
 from ..grid import listed
 from ..methods import entry
 from ..recipe import Recipe
-from ..report import page, terminal
-from ..storage import write_json
+from ..report import terminal
 from ..tune import set_line
 from ..verdict import verdict
-from .console import app, err, out, say_columns
+from .compare import keep
+from .console import app, err, out, say_columns, say_where
 from .options import ENGINE, PROBLEM, SOLVER, Json, Quiet, takes, values
 
 UNUSED = ("store",)
@@ -61,21 +61,11 @@ def advise(
             bar.update(task, description=now, completed=round(100 * share), left=left)
     assert advice.table is not None
     if folder is not None:
-        _keep(folder / "comparison", advice)
+        keep(folder / "comparison", advice.table, verdict(advice.table))
     if as_json:
         print(json.dumps(advice.plain(), indent=1))
     if talk:
         _show(advice, folder)
-
-
-def _keep(folder: Path, advice: advising.Advice) -> None:
-    """What a comparison leaves."""
-    assert advice.table is not None
-    found = verdict(advice.table)
-    write_json(folder / "compare.json", advice.table.summaries())
-    write_json(folder / "significance.json", found)
-    write_json(folder / "clients.json", advice.table.by_client())
-    page.write(folder / "report.html", [folder])
 
 
 def _show(advice: advising.Advice, folder: Path | None) -> None:
@@ -87,7 +77,4 @@ def _show(advice: advising.Advice, folder: Path | None) -> None:
     out.print(terminal.lines("kept-back samples (no test data)", ["method", "score", "over local", "settings"], rows))
     for line in advice.words():
         out.print(line)
-    if folder is None:
-        out.print("nothing was saved: pass --out FOLDER to keep it")
-        return
-    out.print(f"next: sartor run --recipe {folder / 'recipe.toml'} --out FOLDER; the evidence is in {folder}")
+    say_where(folder, "next: sartor run --recipe {0}/recipe.toml --out FOLDER; the evidence is in {0}")

@@ -26,32 +26,14 @@ from ..trackers import Tracking, check
 from ..verdict import verdict
 from . import completion
 from .console import app, err, out, say_columns, say_where, somewhere, vacant
-from .options import (
-    ABSENCE,
-    ENGINE,
-    JUDGING,
-    LAMS,
-    PRIVACY,
-    PROBLEM,
-    ROUNDS,
-    SOLVER,
-    TRAFFIC,
-    Json,
-    Quiet,
-    Track,
-    assignments,
-    by_method,
-    numbers,
-    takes,
-    values,
-)
+from .options import RUN, Json, Quiet, Track, assignments, by_method, numbers, takes, values
 
 MOST_CLIENTS = 40  # that have names of their own, and are listed after a comparison
 DEMO = "flame,pfedme,ditto,lp-proj-1,lp-proj-2,fedamp,heurfedamp,fedavg,fedavg-ft,local"
 
 
 @app.command()
-@takes(PROBLEM, ROUNDS, ABSENCE, PRIVACY, TRAFFIC, LAMS, SOLVER, ENGINE, JUDGING)
+@takes(*RUN)
 def compare(
     ctx: typer.Context,
     methods: Annotated[
@@ -117,7 +99,7 @@ def compare(
         say_columns(first)
     table = _play_all(compare_all(base, names, each_seed, dataset, folder, own, grid), base.rounds, talk, track or [])
     found, rows = verdict(table), table.rows()
-    drawn = _keep(folder, table, found) if folder is not None else True
+    drawn = keep(folder, table, found) if folder is not None else True
     if as_json:
         print(json.dumps(table.summaries(), indent=1))
     if talk:
@@ -140,7 +122,7 @@ def _shares(attackers: str | None, attack: str) -> list[float]:
     return numbers(attackers, float, "attackers")
 
 
-def _keep(folder: Path, table: Comparison, found: dict[str, Any]) -> bool:
+def keep(folder: Path, table: Comparison, found: dict[str, Any]) -> bool:
     """Write what a comparison leaves; False where a plot could not be drawn."""
     write_json(folder / "compare.json", table.summaries())
     write_json(folder / "significance.json", found)

@@ -194,6 +194,7 @@ JUDGING = [
     _option("report", str, "last", help="the round to report: last, or best (on validation data)"),
     _option("oracle", bool, False, "--oracle", help="also score a choice made on test data, as some papers do"),
 ]
+RUN = (PROBLEM, ROUNDS, HOSTILITY, ABSENCE, PRIVACY, TRAFFIC, LAMS, SOLVER, ENGINE, JUDGING)  # all that one can be told
 
 
 def takes(*groups: list[inspect.Parameter], without: tuple[str, ...] = ()) -> Callable[..., Callable[..., None]]:

@@ -17,28 +17,11 @@ from ..result import Result
 from ..trackers import Tracking, check
 from . import completion
 from .console import app, err, out, say_columns, say_where, somewhere, vacant
-from .options import (
-    ABSENCE,
-    ENGINE,
-    HOSTILITY,
-    JUDGING,
-    LAMS,
-    PRIVACY,
-    PROBLEM,
-    ROUNDS,
-    SOLVER,
-    TRAFFIC,
-    Json,
-    Quiet,
-    Track,
-    assignments,
-    takes,
-    values,
-)
+from .options import RUN, Json, Quiet, Track, assignments, takes, values
 
 
 @app.command()
-@takes(PROBLEM, ROUNDS, HOSTILITY, ABSENCE, PRIVACY, TRAFFIC, LAMS, SOLVER, ENGINE, JUDGING)
+@takes(*RUN)
 def run(
     ctx: typer.Context,
     method: Annotated[

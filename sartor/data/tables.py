@@ -108,7 +108,7 @@ def read_table(
     tables, each of which is a client unless there is a key.
     """
     if path.is_dir():
-        return read_folder(path, target, client_key, task, drop, spellings)
+        return _from_folder(path, target, client_key, task, drop, spellings)
     need(path.is_file(), f"there is no file {path}.")
     if path.suffix.lower() == ".npz":
         need(not drop, f"{path.name}: drop is for the columns of CSV and Parquet files.")
@@ -116,15 +116,9 @@ def read_table(
     return from_sources(path.name, [scan.open_file(path)], None, target, client_key, task, drop, spellings)
 
 
-def read_folder(
-    folder: Path,
-    target: str | None = None,
-    client_key: str | None = None,
-    task: str = "auto",
-    drop: Sequence[str] = (),
-    spellings: str = "refuse",
+def _from_folder(
+    folder: Path, target: str | None, client_key: str | None, task: str, drop: Sequence[str], spellings: str
 ) -> Dataset:
-    """A data set from a folder of tables."""
     paths = sorted(p for p in folder.iterdir() if p.is_file() and p.name.lower().endswith(scan.SUFFIXES))
     need(len(paths) > 0, f"{folder} holds no tables; their names end in {', '.join(scan.SUFFIXES)}.")
     sources = [scan.open_file(path) for path in paths]

@@ -55,9 +55,7 @@ class Site:
     share: str = "each"  # scores of each client leave the site, or their mean over its clients, or none
     counts: dict[str, int] = field(default_factory=lambda: {"answered": 0, "repeated": 0, **dict.fromkeys(REASONS, 0)})
     log: Callable[[str], None] = lambda text: None
-    open: bool = (
-        False  # a simulation: all that is asked for comes back, with the words of errors, and is not judged here
-    )
+    open: bool = False  # a simulation: all that is asked for comes back, also the words of errors, and is not judged
 
     def __post_init__(self) -> None:
         self._own = frozenset(self.ids)
