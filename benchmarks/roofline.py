@@ -161,7 +161,7 @@ def compare(name: str, repeats: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=list(WORKS))
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=15)
     given = parser.parse_args()
     for name in [given.only] if given.only else WORKS:
         compare(name, min(given.repeats, 3) if name == "cnn" else given.repeats)
