@@ -124,11 +124,21 @@ class Tuning:
     sampler: str
     seeds: tuple[int, ...]
     trials: dict[str, list[Trial]] = field(default_factory=dict)
+    fixed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings that are not tuned, by method
 
     def best(self, method: str) -> Trial | None:
         """The best of a method's trials; of equals the first."""
         good = [t for t in self.trials[method] if t.score is not None]
         return max(good, key=lambda t: t.score or 0.0, default=None)
+
+    def ranges(self, method: str) -> dict[str, Range]:
+        """What is tuned of a method."""
+        return {k: r for k, r in space(method).items() if k not in self.fixed.get(method, {})}
+
+    def set_line(self, method: str) -> str | None:
+        """The options of `sartor compare` that give a method its best settings."""
+        best = self.best(method)
+        return None if best is None else set_line(method, {**self.fixed.get(method, {}), **best.settings})
 
     def table(self) -> dict[str, Any]:
         """What tune.json holds."""
@@ -145,10 +155,11 @@ class Tuning:
     def _row(self, method: str) -> dict[str, Any]:
         best = self.best(method)
         return {
-            "space": {k: {"kind": type(r).__name__.lower(), **vars(r)} for k, r in space(method).items()},
+            "space": {k: {"kind": type(r).__name__.lower(), **vars(r)} for k, r in self.ranges(method).items()},
+            "fixed": dict(self.fixed.get(method, {})),
             "trials": [vars(t) for t in self.trials[method]],
             "best": None if best is None else vars(best),
-            "set": None if best is None else set_line(method, best.settings),
+            "set": self.set_line(method),
         }
 
 
@@ -183,17 +194,15 @@ def tune(
     need(base.parts[1] > 0, "tune chooses on validation data, and parts leave none; see --parts.")
     for what, values in (("method", methods), ("seed", seeds)):
         need(len(set(values)) == len(values), f"a {what} is listed twice: {', '.join(map(str, values))}.")
-    spaces = {m: {k: r for k, r in space(m).items() if k not in (settings or {}).get(m, {})} for m in methods}
-    tuning = Tuning(base, budget, sampler, tuple(seeds), {m: [] for m in methods})
+    tuning = Tuning(base, budget, sampler, tuple(seeds), {m: [] for m in methods}, settings or {})
     if sampler == "tpe":
         _optuna()
     clients = [without_test(base.model_copy(update={"seed": s}).split(dataset)) for s in seeds]
     known = _known(tuning, folder)
     for method in methods:
-        fixed = dict((settings or {}).get(method, {}))
-        recipe = base.model_copy(update={"method": method, "settings": fixed})
+        recipe = base.model_copy(update={"method": method, "settings": dict(tuning.fixed.get(method, {}))})
         recipe.start(clients[0])  # whatever can be refused is refused before the first trial
-        asked = propose(sampler, spaces[method], budget, tuning.trials[method], method)
+        asked = propose(sampler, tuning.ranges(method), budget, tuning.trials[method], method)
         for number, wanted in enumerate(asked):
             trial = known.get((method, _text(wanted))) or _try(recipe, wanted, seeds, clients)
             tuning.trials[method].append(trial)
@@ -296,5 +305,15 @@ def _known(tuning: Tuning, folder: Path | None) -> dict[tuple[str, str], Trial]:
         (method, _text(t["settings"])): Trial(**t)
         for method, row in found["methods"].items()
         for t in row["trials"]
-        if t["error"] is None
+        if t["error"] is None and row.get("fixed", {}) == tuning.fixed.get(method, {})
     }
+
+
+def winners(folder: Path) -> tuple[Recipe, dict[str, dict[str, Any]]]:
+    """What a tuning that was kept in a folder was about, and the best settings of each of its methods."""
+    path = folder / "tune.json"
+    need(path.exists(), f"{folder} holds no tune.json; sartor tune --out {folder} makes one.")
+    found = read_json(path)
+    best = {m: row.get("fixed", {}) | row["best"]["settings"] for m, row in found["methods"].items() if row["best"]}
+    need(bool(best), f"in {path} no trial of any method has succeeded.")
+    return Recipe.of(found["base"]["recipe"], str(path)), best

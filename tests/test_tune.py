@@ -17,7 +17,7 @@ from sartor.errors import SartorError
 from sartor.methods import NAMES
 from sartor.recipe import Recipe
 from sartor.settings import method_from
-from sartor.tune import Flat, Log, OneOf, even_grid, set_line, space, tune, without_test
+from sartor.tune import Flat, Log, OneOf, even_grid, set_line, space, tune, winners, without_test
 
 BASE = Recipe(model="softmax", rounds=2, evaluate_every=1, clients=5, diagnostics=False)
 QUICK = ("--rounds", 2, "--model", "softmax", "--clients", 5, "--seeds", "0,1", "--evaluate-every", 1)
@@ -110,9 +110,14 @@ def test_a_setting_that_diverges_is_a_failed_trial_and_never_the_best(monkeypatc
     assert best is not None and best.settings == {}
 
 
-def test_fields_that_are_held_fixed_are_not_tuned() -> None:
-    found = run(["flame"], 3, settings={"flame": {"lam": 2.0}})
-    assert all("lam" not in t.settings for t in found.trials["flame"])
+def test_fields_that_are_held_fixed_are_not_tuned_and_belong_to_the_best(tmp_path: Path) -> None:
+    fixed = run(["flame"], 3, settings={"flame": {"lam": 2.0}}, folder=tmp_path)
+    assert all("lam" not in t.settings for t in fixed.trials["flame"])
+    assert winners(tmp_path)[1]["flame"]["lam"] == 2.0
+    assert "--set flame.lam=2.0" in fixed.table()["methods"]["flame"]["set"]
+    free = run(["flame"], 3, folder=tmp_path)  # other trials, although the first has no settings of its own in both
+    assert free.trials["flame"][0].score != fixed.trials["flame"][0].score
+    assert free.table() == run(["flame"], 3).table()
 
 
 @pytest.mark.parametrize("method", sorted(NAMES))
@@ -167,23 +172,28 @@ def test_the_command_prints_what_to_set_and_keeps_it(tmp_path: Path) -> None:
     for row in kept["methods"].values():
         assert row["set"] in answer.out and len(row["trials"]) == 3
     assert "no test data were looked at" in answer.out and "flame 3/3" in answer.out
-    asked = kept["methods"]["flame"]["set"]
-    if asked.startswith("--set"):
-        good(
-            "compare",
-            "--methods",
-            "flame",
-            "--seeds",
-            "0",
-            "--rounds",
-            1,
-            "--model",
-            "softmax",
-            *asked.split(),
-            "--quiet",
-        )
     found = json.loads(good("tune", "--methods", "flame", "--budget", 1, "--json", *QUICK).out)
     assert found["methods"]["flame"]["best"]["settings"] == {}
+
+
+def test_a_comparison_takes_over_what_was_tuned(tmp_path: Path) -> None:
+    there = ("--rounds", 2, "--model", "softmax", "--clients", 5, "--parts", "0.6,0.2,0.2", "--batch", 10)
+    fixed = ("--set", "local.solver.lr=0.3")
+    good("tune", "--methods", "flame,local", "--budget", 2, "--seeds", 0, "--out", tmp_path / "t", *fixed, *there)
+    recipe, best = winners(tmp_path / "t")
+    assert best["local"] == {"solver.lr": "0.3"} and recipe.parts == [0.6, 0.2, 0.2]
+    asked = ("compare", "--seeds", "4", "--quiet", "--out")
+    good(*asked, tmp_path / "a", "--tuned", tmp_path / "t")
+    lines = [f"--set={m}.{k}={v}" for m, own in best.items() for k, v in own.items()]
+    good(*asked, tmp_path / "b", "--methods", "flame,local", *lines, *there)
+    a, b = (json.loads((tmp_path / folder / "compare.json").read_text()) for folder in "ab")
+    assert [{k: v for k, v in cell.items() if k != "seconds"} for cell in a] == [
+        {k: v for k, v in cell.items() if k != "seconds"} for cell in b
+    ]
+    good(*asked, tmp_path / "c", "--tuned", tmp_path / "t", "--methods", "local", "--rounds", 3)
+    (cell,) = json.loads((tmp_path / "c" / "compare.json").read_text())
+    assert cell["method"] == "local" and cell["rounds"] == 3
+    assert "holds no tune.json" in refused("compare", "--tuned", tmp_path)
 
 
 def test_refusals() -> None:

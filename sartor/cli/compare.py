@@ -23,10 +23,11 @@ from ..report.look import FLOOR
 from ..settings import has_lam
 from ..storage import write_json
 from ..trackers import Tracking, check
+from ..tune import winners
 from ..verdict import verdict
 from . import completion
 from .console import app, err, out, say_columns, say_where, somewhere, vacant
-from .options import RUN, Json, Quiet, Track, assignments, by_method, numbers, takes, values
+from .options import RUN, Json, Quiet, Track, assignments, by_method, numbers, takes, values, written
 
 MOST_CLIENTS = 40  # that have names of their own, and are listed after a comparison
 DEMO = "flame,pfedme,ditto,lp-proj-1,lp-proj-2,fedamp,heurfedamp,fedavg,fedavg-ft,local"
@@ -65,6 +66,10 @@ def compare(
         list[str] | None,
         typer.Option("--set", metavar="METHOD.FIELD=VALUE", help="a method's field, e.g. flame.lam=1.0; repeatable"),
     ] = None,
+    tuned: Annotated[
+        Path | None,
+        typer.Option(help="a folder of sartor tune: its methods with their best settings, on its data"),
+    ] = None,
     folder: Annotated[
         Path | None, typer.Option("--out", help="where all is kept; what is finished there is not run again")
     ] = None,
@@ -77,16 +82,19 @@ def compare(
     Lists of attacks, attackers and aggregators make a grid; cells that coincide run once.
     """
     check(track or [])
-    names, each_seed = listed(methods, "methods"), numbers(seeds, int, "seeds")
+    asked, best = _tuned(ctx, tuned) if tuned is not None else (ctx.params, {})
+    names, each_seed = listed(asked["methods"], "methods"), numbers(seeds, int, "seeds")
     plainly = list(dict.fromkeys(named(name)[0] for name in names))  # without their compressors
     for name in plainly:
         entry(name)
-    own = by_method(assignments(set_), plainly)
-    if (lams := ctx.params["lams"]) is not None:
+    given = by_method(assignments(set_), plainly)
+    own = {name: best.get(name, {}) | given.get(name, {}) for name in plainly}
+    if (lams := asked["lams"]) is not None:
         for name in plainly:
-            own.setdefault(name, {}).update({"lam": lams} if has_lam(name) else {})
-    grid = scenarios(listed(attack, "attacks"), _shares(attackers, attack), listed(aggregator, "aggregators"))
-    plain = {k: v for k, v in ctx.params.items() if k not in Scenario._fields}
+            own[name] |= {"lam": lams} if has_lam(name) else {}
+    shares = _shares(asked["attackers"], asked["attack"])
+    grid = scenarios(listed(asked["attack"], "attacks"), shares, listed(asked["aggregator"], "aggregators"))
+    plain = {k: v for k, v in asked.items() if k not in Scenario._fields}
     base = Recipe.of(values(plain), "the command line")
     vacant(folder, "recipe.toml", "a single run; choose another --out")
     somewhere(base, folder)
@@ -113,6 +121,17 @@ def compare(
             out.print("robustness.png was not drawn: it needs matplotlib (pip install 'sartor[plots]')")
     errors = [c.summary["error"] for c in table.cells if "error" in c.summary]
     need(len(errors) < len(table.cells), f"every method failed, {names[0]}: {errors[0] if errors else ''}")
+
+
+def _tuned(ctx: typer.Context, folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The options, of which those that were not given are as in the tuning; and every method's best settings."""
+    recipe, best = winners(folder)
+    there = recipe.model_dump(exclude={"method", "settings", "seed", "solver", "diagnostics"})
+    there |= {"parts": ",".join(map(str, recipe.parts)), "methods": ",".join(best)}
+    there |= {"attackers": None if recipe.attackers is None else str(recipe.attackers)}
+    there |= {"solver" if k == "kind" else k: v for k, v in recipe.solver.items()}
+    said = written(ctx)
+    return {k: v if k in said else there.get(k, v) for k, v in ctx.params.items()}, best
 
 
 def _shares(attackers: str | None, attack: str) -> list[float]:

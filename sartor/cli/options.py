@@ -244,6 +244,11 @@ def by_method(given: dict[str, str], names: list[str]) -> dict[str, dict[str, st
     return own
 
 
+def written(ctx: typer.Context) -> dict[str, Any]:
+    """The options that were really given."""
+    return {k: v for k, v in ctx.params.items() if getattr(ctx.get_parameter_source(k), "name", "") == "COMMANDLINE"}
+
+
 def values(given: dict[str, Any]) -> dict[str, Any]:
     """A recipe's values from options of the command line."""
     found = {k: v for k, v in given.items() if k in Recipe.model_fields and k != "solver"}

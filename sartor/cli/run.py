@@ -17,7 +17,7 @@ from ..result import Result
 from ..trackers import Tracking, check
 from . import completion
 from .console import app, err, out, say_columns, say_where, somewhere, vacant
-from .options import RUN, Json, Quiet, Track, assignments, takes, values
+from .options import RUN, Json, Quiet, Track, assignments, takes, values, written
 
 
 @app.command()
@@ -79,11 +79,6 @@ def _asked(given: dict[str, Any]) -> Recipe:
     return Recipe.of(values(given) | {"settings": _own(given)}, "the command line").resolved()
 
 
-def _given(ctx: typer.Context) -> dict[str, Any]:
-    """The options that were really written."""
-    return {k: v for k, v in ctx.params.items() if getattr(ctx.get_parameter_source(k), "name", "") == "COMMANDLINE"}
-
-
 def _changed(saved: Recipe, given: dict[str, Any]) -> Recipe:
     """A recipe with the options that were given in place of its own."""
     found = values(given)
@@ -94,14 +89,14 @@ def _changed(saved: Recipe, given: dict[str, Any]) -> Recipe:
 
 def _from_file(ctx: typer.Context, file: Path) -> Recipe:
     """The recipe of a file; options beside it are taken over."""
-    return _changed(Recipe.load(file), _given(ctx)).resolved()
+    return _changed(Recipe.load(file), written(ctx)).resolved()
 
 
 def _continued(ctx: typer.Context, folder: Path, out_folder: Path | None) -> Recipe:
     """The recipe of the run in `folder`. Options that may change when a run goes on are taken over, others refused."""
     need(out_folder in (None, folder), f"--resume goes on in its own folder {folder}; leave --out away.")
     saved = Recipe.load(folder / "recipe.toml")
-    full = _changed(saved, _given(ctx))
+    full = _changed(saved, written(ctx))
     full = full.resolved() if full.method == saved.method else full
     for key, value in full.model_dump().items():
         was = getattr(saved.resolved(), key)

@@ -96,6 +96,6 @@ def _show_tuning(tuning: Tuning, folder: Path | None) -> None:
     out.print(terminal.lines("validation accuracy", ["method", "defaults", "best", "trials"], words))
     out.print("Mean over clients (chosen models) and seeds; no test data were looked at. To compare with the best:")
     for method in tuning.trials:
-        if (best := tuning.best(method)) is not None:
-            out.print(set_line(method, best.settings), soft_wrap=True)
-    say_where(folder, "tune.json is in {}")
+        if (line := tuning.set_line(method)) is not None:
+            out.print(line, soft_wrap=True)
+    say_where(folder, "tune.json is in {0}; to compare: sartor compare --tuned {0}")
