@@ -13,7 +13,7 @@ import torch
 from commandline import METHODS, OWN, QUICK, files, good, hospitals, refused, sartor, summary, timeless
 from safetensors.torch import load_file
 
-from sartor import Ditto, doctor
+from sartor import Ditto, __version__, doctor
 from sartor import compare as compare_module
 from sartor.recipe import Recipe
 from sartor.rounds import Run
@@ -64,6 +64,12 @@ SUMMARY = {
 
 
 # --- list, doctor, help ----------------------------------------------------------------------------------------------
+
+
+def test_the_version_and_an_option_that_there_is_not() -> None:
+    assert good("--version").out == f"sartor {__version__}\n"
+    assert refused("--verson").endswith("See sartor --help.")
+    assert refused("run", "--lamda", 3).endswith("See sartor run --help.")
 
 
 def test_list_names_every_method_with_its_paper() -> None:

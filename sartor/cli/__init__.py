@@ -40,7 +40,8 @@ def main() -> None:
     except Exception as e:
         if not hasattr(e, "format_message"):  # not one of Typer's own
             raise
-        code = _refuse(f"{e.format_message()} See sartor {arguments[0]} --help.", debug)
+        of = "" if arguments[0].startswith("-") else f" {arguments[0]}"
+        code = _refuse(f"{e.format_message()} See sartor{of} --help.", debug)
     if code == 130:  # Typer itself may have turned the interrupt into this code
         print(
             "sartor: stopped. A run with --out goes on from its last checkpoint with --resume; compare, reproduce and "

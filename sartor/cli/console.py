@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from .. import __version__
 from ..data import Clients
 from ..data.columns import grouped
 from ..errors import need
@@ -26,6 +28,21 @@ app = typer.Typer(
 _wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
 out = Console(highlight=False, markup=False, emoji=False, width=_wide)
 err = Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        print(f"sartor {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _everywhere(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 def vacant(folder: Path | None, file: str, holds: str) -> None:

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from ..core import Task
@@ -52,6 +51,8 @@ class Objective:
         def both(flat: np.ndarray) -> tuple[float, np.ndarray]:
             W = torch.from_numpy(flat.reshape(self.centre.shape))
             return self.value(W), self.gradient(W).numpy().ravel()
+
+        from scipy.optimize import minimize  # slow to import
 
         found = minimize(both, self.centre.ravel(), jac=True, method="BFGS", options={"gtol": 1e-11, "maxiter": 2000})
         return torch.from_numpy(found.x.reshape(self.centre.shape))

@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scipy.optimize import minimize_scalar
-
 from ..errors import need, not_negative, positive
 
 
@@ -117,5 +115,7 @@ def _spread(p: Devices, c: float) -> float:
 def fairest_lam(p: Devices) -> float:
     """The λ at which `spread` is smallest: λ* without attackers, a little above λ* with them."""
     centre = math.log(best_lam(p))
+    from scipy.optimize import minimize_scalar  # a second that only this check should take
+
     found = minimize_scalar(lambda x: spread(p, math.exp(x)), bounds=(centre - 5, centre + 5), method="bounded")
     return math.exp(float(found.x))
