@@ -18,8 +18,9 @@ import sartor as st
 from sartor import catalogue
 from sartor.cli import completion
 from sartor.grid import PLAIN
-from sartor.report import citations, collaboration, page, repeat
+from sartor.report import citations, collaboration, material, page, repeat
 from sartor.report.entries import Entry, Material, Run
+from sartor.storage import write_json
 
 SCRIPT = "</script><script>alert(1)</script>"
 IMAGE = "<img src=x onerror=alert(1)>"
@@ -343,3 +344,13 @@ def test_the_tab_key_offers_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [name for name, _ in completion.data("vi")] == ["visits.csv"] and completion.data("no") == []
     assert [name for name, _ in completion.data("dig")] == ["digits"]
     assert [name for name, _ in completion.theorems("al")] == ["all"]
+
+
+def test_the_runs_of_an_experiment_are_told_apart_by_what_was_tried(tmp_path: Path) -> None:
+    scores = {"accuracy": [0.5], "loss": [1.0], "std": [0.1], "loss_var": [0.1]}
+    for i, (eta, partition) in enumerate([(0.1, "labels(k=2)"), (0.5, "labels(k=2)"), (0.5, "iid")]):
+        recipe = {"method": "pfedme", "settings": {"eta": eta, "R": 1}, "data": "mnist", "partition": partition}
+        record = {"recipe": {**recipe, "seed": i}, "rounds": [1], "bytes": [8], "models": {"personal": scores}}
+        write_json(tmp_path / "runs" / f"{i}.json", record)
+    found = [entry.name for entry in material.read([tmp_path]).entries]
+    assert found == ["pfedme, mnist, labels(k=2), eta=0.1", "pfedme, mnist, labels(k=2), eta=0.5", "pfedme, mnist, iid"]

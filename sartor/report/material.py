@@ -17,6 +17,7 @@ from ..grid import PLAIN, Scenario
 from ..recipe import Recipe
 from ..storage import read_json
 from .entries import Entry, Found, Line, Material, Run
+from .repeat import leaves
 from .terminal import cell_name
 
 # What may differ between runs that are the same but for chance.
@@ -37,7 +38,9 @@ def read(folders: Sequence[Path]) -> Material:
             cells.append(_single(run))
         else:
             cells += _compared(folder, material)
-    material.entries = [*_entries(cells), *material.entries]
+    entries = _entries(cells)
+    _by_folder(entries)
+    material.entries = [*entries, *material.entries]
     lone = len(cells) == 1 and not material.plans and not material.tables
     if cells and not lone:
         material.comparison = _comparison(cells, material)
@@ -113,18 +116,35 @@ def _compared(folder: Path, material: Material) -> list[Found]:
 
 
 def _entries(cells: Sequence[Found]) -> list[Entry]:
-    """Runs that differ by chance alone are one entry; two that would be called alike are told apart by folder."""
+    """Runs that differ by chance alone are one entry."""
     found: dict[tuple[str, Scenario, str], Entry] = {}
     for method, scenario, _, run, _ in cells:
         if run is not None and run.history:
             same = json.dumps({k: v for k, v in run.recipe.items() if k not in _CHANCE}, sort_keys=True, default=str)
             found.setdefault((method, scenario, same), Entry(method, scenario, [])).runs.append(run)
-    entries = list(found.values())
+    return list(found.values())
+
+
+def _by_folder(entries: Sequence[Entry]) -> None:
+    """Entries that would be called alike are told apart by their folders."""
     called = Counter((e.method, e.scenario) for e in entries)
     for entry in entries:
         if called[entry.method, entry.scenario] > 1:
             entry.method = f"{entry.method} ({entry.runs[0].folder.name})"
-    return entries
+
+
+def _by_settings(entries: Sequence[Entry]) -> None:
+    """Entries that would be called alike are told apart by their methods' settings, or by whatever differs."""
+    groups: dict[tuple[str, Scenario], list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault((entry.method, entry.scenario), []).append(entry)
+    for alike in groups.values():
+        recipes = [dict(leaves({k: v for k, v in e.runs[0].recipe.items() if k not in _CHANCE})) for e in alike]
+        keys = [k for k in dict.fromkeys(k for r in recipes for k in r) if len({r.get(k) for r in recipes}) > 1]
+        settings = [k for k in keys if k.startswith("settings.")]
+        for entry, recipe in zip(alike, recipes, strict=True):
+            said = (f"{k.removeprefix('settings.')}={recipe[k]}" for k in settings or keys if k in recipe)
+            entry.method = ", ".join([entry.method, *said])
 
 
 def _comparison(cells: Sequence[Found], material: Material) -> Comparison:
@@ -161,14 +181,12 @@ def _take_experiment(folder: Path, material: Material) -> None:
             run = _recorded(path, record)
             cells.append(_single(run))
     need(bool(material.tables or cells), f"{folder} holds no finished run of an experiment.")
-    for entry in _entries(cells):
+    entries = _entries(cells)
+    for entry in entries:
         about = entry.runs[0].recipe
         entry.method = f"{entry.method}, {about['data']}, {about['partition']}"
-        material.entries.append(entry)
-    told = {e.name for e in material.entries}
-    if len(told) < len(material.entries):  # a grid: the settings tell them apart
-        for i, entry in enumerate(material.entries):
-            entry.method = f"{entry.method} #{i + 1}"
+    _by_settings(entries)
+    material.entries += entries
 
 
 def _recorded(path: Path, record: dict[str, Any]) -> Run:

@@ -74,7 +74,7 @@ def of_comparison(plan: Mapping[str, Any]) -> str:
         if values != plain[key]:
             words += [f"--{key}", ",".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)]
     for method, own in plan["settings"].items():
-        for name, value in _leaves(own):
+        for name, value in leaves(own):
             words += ["--set", f"{method}.{name}={value}"]
     return shlex.join([*words, "--out", "runs/again"])
 
@@ -102,10 +102,10 @@ def _options(recipe: Mapping[str, Any], skip: Sequence[str] = ()) -> list[str]:
 def _own(method: str, settings: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The settings that are not the method's defaults, dotted."""
     try:
-        usual = dict(_leaves(Recipe.of({"method": method}).resolved().settings))
+        usual = dict(leaves(Recipe.of({"method": method}).resolved().settings))
     except SartorError:
         usual = {}
-    mine = dict(_leaves(settings))
+    mine = dict(leaves(settings))
     gone = [(k, "none") for k in usual if k not in mine and "." in k]
     return [(k, v) for k, v in mine.items() if usual.get(k) != v] + [g for g in gone if _may_go(g[0], mine)]
 
@@ -115,13 +115,13 @@ def _may_go(name: str, mine: Mapping[str, str]) -> bool:
     return name.endswith(".steps") and f"{name.rpartition('.')[0]}.kind" in mine
 
 
-def _leaves(table: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
+def leaves(table: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for key, value in table.items():
         if isinstance(value, Mapping):
             inner = {k: v for k, v in value.items() if k != "method"}
             found += [(before + key, str(value["method"]))] if "method" in value else []
-            found += _leaves(inner, f"{before}{key}.")
+            found += leaves(inner, f"{before}{key}.")
         else:
             text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
             found.append((before + key, text))
