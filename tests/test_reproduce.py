@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -231,6 +232,36 @@ def test_only_what_is_missing_or_cannot_be_read_is_repeated(finished: tuple[Path
     after = times(out)
     assert {name for name in after if after[name] != before.get(name)} == {gone, broken}
     assert (out / "table.json").read_bytes() == first
+
+
+def test_when_time_is_up_the_table_says_what_is_missing(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    path, out = finished
+    ask = ("reproduce", path, "--out", tmp_path, "--minutes")
+    good(*ask, 0)
+    assert table(tmp_path)["missing"] == len(times(out))
+    assert {str(c["verdict"]).split(":")[0] for c in table(tmp_path)["cells"]} == {"not run"}
+    answer = good(*ask, 1e-9)
+    assert len(times(tmp_path)) == 1 and f"{len(times(out)) - 1} runs are missing" in answer.out
+    assert "--minutes is at least 0" in refused(*ask, -1)
+
+
+def test_a_part_of_a_grid_is_no_choice_and_a_part_of_the_seeds_is_said(
+    finished: tuple[Path, Path], tmp_path: Path
+) -> None:
+    path, out = finished
+    shutil.copytree(out / "runs", tmp_path / "runs")
+    runs = {p: json.loads(p.read_text())["recipe"] for p in (tmp_path / "runs").glob("*.json")}
+    gone = [p for p, r in runs.items() if r["seed"] == 1 and r["settings"].get("lam") == 0.01]
+    gone += [p for p, r in runs.items() if r["seed"] == 1 and r["settings"].get("anchor") == "local"]
+    assert len(gone) == 2
+    for file in gone:
+        file.unlink()
+    good("reproduce", path, "--out", tmp_path, "--minutes", 0)
+    before, after = ({c["row"]: c for c in table(folder)["cells"]} for folder in (out, tmp_path))
+    assert after["Ditto"]["verdict"] == "not run" and before["Ditto"]["ours"] is not None
+    assert after["Ditto 0.5"] == before["Ditto 0.5"]
+    assert (after["FLAME-PM"]["seeds"], after["FLAME-PM"]["seeds_authors"]) == (1, 2)
+    assert "(1 of 2 seeds)" in (tmp_path / "table.md").read_text() and table(tmp_path)["missing"] == 2
 
 
 def test_a_killed_repetition_goes_on(finished: tuple[Path, Path], tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,6 +37,9 @@ def reproduce(
         ),
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="rounds, in place of the experiment's; the table says so")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="stop at the first run that ends later; the rest is marked as not run [none]")
+    ] = None,
     folder: Annotated[
         Path | None,
         typer.Option("--out", help="where all is kept; what is finished there is not run again [runs/reproduce/NAME]"),
@@ -62,7 +67,8 @@ def reproduce(
         }
         size = Size.of(experiment, quick, seeds, wanted, rounds)
         place = folder or Path("runs", "reproduce", experiment.name + ("-quick" if quick else ""))
-        _reproduce(Reproduction(experiment, size, place), not (quiet or as_json), as_json, record)
+        need(minutes is None or minutes >= 0, f"--minutes is at least 0; got {minutes}.")
+        _reproduce(Reproduction(experiment, size, place), minutes, not (quiet or as_json), as_json, record)
     if write:
         out.print(f"written: {document.write_document()}")
 
@@ -91,12 +97,13 @@ def _minutes(count: float) -> str:
     return f"{count * 60:.0f} s" if count < 2 else f"{count:.0f} min" if count < 120 else f"{count / 60:.0f} h"
 
 
-def _reproduce(made: Reproduction, talk: bool, as_json: bool, record: bool) -> None:
-    """Play what is missing, write the table and show it."""
+def _reproduce(made: Reproduction, minutes: float | None, talk: bool, as_json: bool, record: bool) -> None:
+    """Play what is missing, as far as time allows, write the table and show it."""
     need(bool(made.cells), f"{made.experiment.name} has no such cells: --only leaves nothing of what this size is of.")
+    end = math.inf if minutes is None else time.monotonic() + 60 * minutes
     with terminal.progress(err) as bar:
         task = bar.add_task("", total=None, note="", left="", visible=talk)
-        for done, total, job, result, ended, left in made.play():
+        for done, total, job, result, ended, left in made.play() if minutes != 0 else ():
             now = terminal.left(left)
             bar.update(task, description=job.name, total=total, completed=done, left=now)
             if result is not None:
@@ -104,6 +111,8 @@ def _reproduce(made: Reproduction, talk: bool, as_json: bool, record: bool) -> N
             elif talk and not err.is_terminal and ended is not None:
                 said = f"failed, {ended['error']}" if "error" in ended else f"{ended['seconds']:.1f} s"
                 out.print("; ".join(filter(None, [f"{done}/{total} {job.name}: {said}", now])), soft_wrap=True)
+            if ended is not None and time.monotonic() > end:
+                break
     table = made.table()
     outputs.leave(made.folder, table)
     drawn = figures.draw(made.folder / "figure.png", made, table)
@@ -127,6 +136,8 @@ def _show_table(made: Reproduction, table: dict[str, Any], drawn: bool | None, b
         out.print(f"these are: {table['why_authors']}", soft_wrap=True)
     for line in outputs.failures(table):
         out.print(line, soft_wrap=True)
+    if table["missing"]:
+        out.print(f"not finished: {table['missing']} runs are missing")
     if made.size.quick or made.size.rounds:
         out.print("A small size: it shows that all runs, not what comes out of the experiment.")
     if before is not None:

@@ -20,8 +20,18 @@ DOCUMENT = FOLDER.parent.parent / "docs" / "reproductions.md"
 # A cell has all of these; None is not stored.
 FIELDS = (
     *("dataset", "partition", "method", "model", "unit", "paper", "printed", "paper_std", "ours", "ours_authors"),
-    *("std", "std_authors", "seeds", "verdict", "verdict_authors", "paper_spread", "paper_variance", "spread"),
-    *("spread_authors", "loss", "loss_authors", "loss_var", "loss_var_authors", "round", "round_authors", "tuned"),
+    *("std", "std_authors", "seeds", "seeds_authors", "verdict", "verdict_authors", "paper_spread", "paper_variance"),
+    *(
+        "spread",
+        "spread_authors",
+        "loss",
+        "loss_authors",
+        "loss_var",
+        "loss_var_authors",
+        "round",
+        "round_authors",
+        "tuned",
+    ),
     *("tuned_authors", "untuned", "untuned_authors", "row", "where", "doubtful", "differs"),
 )
 
@@ -126,7 +136,8 @@ def _overview(found: Sequence[tuple[Experiment, Mapping[str, Any]]]) -> str:
 def _size(table: Mapping[str, Any]) -> str:
     seeds = f"{table['seeds']} seed{'s' if table['seeds'] > 1 else ''}"
     rounds = f", {table['rounds']} rounds in place of the experiment's" if table["rounds"] else ""
-    return f"{'quick' if table['quick'] else 'full'}, {seeds}{rounds}"
+    missing = f", not finished: {table['missing']} runs are missing" if table.get("missing") else ""
+    return f"{'quick' if table['quick'] else 'full'}, {seeds}{rounds}{missing}"
 
 
 def _section(experiment: Experiment, table: Mapping[str, Any]) -> str:

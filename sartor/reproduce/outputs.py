@@ -41,9 +41,9 @@ def rows(table: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     for c in table["cells"]:
         unit = c["unit"]
         paper = c["printed"] if c["printed"] is not None else with_std(c["paper"], c["paper_std"], unit)
-        line = [c["row"] or name(c), *([paper] if printed else []), _ours(c, "", unit)]
+        line = [c["row"] or name(c), *([paper] if printed else []), _ours(c, "", unit, table["seeds"])]
         line += [_said(c, "verdict")] if printed else []
-        line += [_ours(c, "_authors", unit)] if theirs else []
+        line += [_ours(c, "_authors", unit, table["seeds"])] if theirs else []
         line += [_said(c, "verdict_authors")] if theirs and printed else []
         lines.append(line)
     return head, lines
@@ -53,7 +53,7 @@ def _is_printed(cell: Mapping[str, Any]) -> bool:
     return cell["paper"] is not None or cell["printed"] is not None
 
 
-def _ours(cell: Mapping[str, Any], which: str, unit: str) -> str:
+def _ours(cell: Mapping[str, Any], which: str, unit: str, seeds: int) -> str:
     if which and cell["verdict_authors"] is None:
         return "the same" if cell["ours"] is not None else "–"
     value, said = cell[f"ours{which}"], str(cell[f"verdict{which}"])
@@ -65,7 +65,8 @@ def _ours(cell: Mapping[str, Any], which: str, unit: str) -> str:
     for kind, note in (("tuned", ""), ("untuned", ", not tuned")):
         if found := cell[f"{kind}{which}"]:
             text += f" ({', '.join(f'{k} = {v}' for k, v in found.items())}{note})"
-    return text
+    there = cell["seeds_authors"] if which else cell["seeds"]
+    return text if there is None or there >= seeds else f"{text} ({there} of {seeds} seeds)"
 
 
 def _said(cell: Mapping[str, Any], key: str) -> str:

@@ -53,6 +53,8 @@ class Entry:
         c = self.column
         if len(c.variants) == 1:
             return c.variants[0]
+        if self.missing(store):
+            return None  # a part of a grid would be another choice
         scores = []
         for variant in c.variants:
             runs = [store.get(j.key) for j in self._jobs(variant, self.searched)]
@@ -65,6 +67,10 @@ class Entry:
             self.refused = reasons[0] if reasons else "no value of the grid could be scored: is there validation data?"
             return None
         return c.variants[-max(known)[1]]
+
+    def missing(self, store: Store) -> set[str]:
+        """The runs that are still to be played, as far as they are known."""
+        return {j.key for j in [*self.first(), *self.jobs] if store.get(j.key) is None}
 
     def _jobs(self, variant: Mapping[str, Any], seeds: Sequence[int]) -> list[Job]:
         name = repr(variant)
@@ -149,7 +155,8 @@ class Reproduction:
             "quick": self.size.quick,
             "rounds": self.size.rounds,
             "seeds": len(self.size.seeds),
-            "runs": len({j.key for entry in self.entries.values() for j in entry.jobs}),
+            "runs": len({j.key for entry in self.entries.values() for j in entry.jobs if self.store.get(j.key)}),
+            "missing": len({key for entry in self.entries.values() for key in entry.missing(self.store)}),
             "data": _data(kept),
             "counts": _counts(rows, "verdict"),
             "counts_authors": _counts([r for r in rows if r["verdict_authors"] is not None], "verdict_authors"),
@@ -168,6 +175,7 @@ class Reproduction:
         row |= {"ours": _round(written and written.mean), "ours_authors": _round(theirs and theirs.mean)}
         row |= {"std": _round(written and written.std), "std_authors": _round(theirs and theirs.std)}
         row |= {"seeds": written.seeds if written else theirs.seeds if theirs else 0}
+        row |= {"seeds_authors": theirs.seeds if theirs else None}
         row |= {"verdict": said, "verdict_authors": said_theirs if (cell.combination, True) in self.entries else None}
         row |= {"paper_spread": cell.spread, "paper_variance": cell.variance}
         for name, value in (("", written), ("_authors", theirs)):
