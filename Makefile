@@ -43,8 +43,8 @@ federation-memory: setup
 report-shots: setup
 	$(BIN)/python docs/report_shots.py
 
-# The README's table: nine methods with twelve trials each, then their best settings on clients that nobody tuned on.
-# Half an hour.
+# The table of the README and of docs/comparing.md: nine methods with twelve trials each, then their best settings on
+# clients that nobody tuned on. It takes half an hour.
 .PHONY: headline
 NINE := fedavg,fedavg-ft,ditto,pfedme,flame,lp-proj-2,fedamp,heurfedamp,local
 headline: setup

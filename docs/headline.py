@@ -1,4 +1,4 @@
-"""The README's table of methods that were tuned alike: from what `make headline` has left."""
+"""The table of methods tuned alike, in README.md and docs/comparing.md: from what `make headline` has left."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ def table(cells: list[dict[str, Any]]) -> str:
     for method, own in by_method.items():
         found = [c["chosen"]["accuracy_mean"] for c in own]
         worst = mean(c["chosen"]["accuracy_worst10"] for c in own)
-        gain = f"{100 * (mean(found) - alone):+.1f}".replace("-", "−") if method != "local" else ""
+        gain = round(100 * (mean(found) - alone), 1)
+        said = f"{gain:+.1f}".replace("-", "−") if gain else "0.0"
         sent = mean(c["bytes_up"] + c["bytes_down"] for c in own) / own[0]["clients"] / 1e6
         spread = f" ± {100 * stdev(found):.1f}" if len(found) > 1 else ""
-        line = f"| `{method}` | {100 * mean(found):.1f}{spread} | {100 * worst:.1f} | {gain} | {sent:.1f} |"
+        line = f"| `{method}` | {100 * mean(found):.1f}{spread} | {100 * worst:.1f} | {said} | {sent:.3g} |"
         rows.append((-mean(found), line))
     head = "| method | accuracy, % | worst tenth of clients | points over `local` | MB per client |\n"
     return head + "|---|---|---|---|---|\n" + "".join(f"{line}\n" for _, line in sorted(rows))
@@ -33,10 +34,9 @@ def table(cells: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     cells = json.loads((Path(sys.argv[1]) / "compare.json").read_text(encoding="utf-8"))
-    page = ROOT / "README.md"
-    text = page.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    page.write_text(before + BEGIN + table(cells) + END + rest.split(END)[1], encoding="utf-8")
+    for page in (ROOT / "README.md", ROOT / "docs" / "comparing.md"):
+        before, rest = page.read_text(encoding="utf-8").split(BEGIN)
+        page.write_text(before + BEGIN + table(cells) + END + rest.split(END)[1], encoding="utf-8")
 
 
 if __name__ == "__main__":
