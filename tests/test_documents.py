@@ -33,7 +33,9 @@ ROOT = Path(__file__).parent.parent
 
 
 def blocks(path: str, kind: str = "python") -> list[str]:
-    return re.findall(rf"```{kind}\n(.*?)```", (ROOT / path).read_text(encoding="utf-8"), re.S)
+    """The blocks of code of a kind; between two blocks is text."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / path).read_text(encoding="utf-8"), re.S | re.M)
+    return [code for its, code in found if its == kind]
 
 
 @pytest.fixture(scope="module")
