@@ -37,6 +37,7 @@ class Cell:
     variance: float | None = None  # over clients
     budget: float | None = None  # accuracy within so many bytes
     target: float | None = None  # bytes until this accuracy
+    label: str | None = None  # of an experiment's own cells
     row: str = ""
     where: str = ""
     doubtful: str | None = None  # why the printed number is in doubt
@@ -120,7 +121,7 @@ def _own(experiment: Experiment, table: Mapping[str, Any]) -> Iterator[Cell]:
             differs=experiment.stand_ins.get(keys["dataset"]),
             missing=missing(experiment, keys),
             **read_off,
-            **{k: v for k, v in whole.items() if k != "label"},
+            **whole,
         )
 
 
@@ -164,5 +165,5 @@ def matches(keys: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 
 
 def outline(cell: Cell) -> Table:
-    """All that `only` may ask for."""
-    return cell.keys | {"model": cell.model}
+    """All that `only` and a claim may ask for."""
+    return cell.keys | {"model": cell.model} | ({} if cell.label is None else {"label": cell.label})

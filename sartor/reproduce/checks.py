@@ -11,8 +11,8 @@ from ..errors import SartorError, unknown
 from ..methods import entry
 from ..recipe import Recipe
 from ..settings import attack, method_from
-from .cells import MODELS, READ, WHOLE, all_cells, base, is_ours, outline
-from .experiment import Experiment, Faults, Rule, Table, load
+from .cells import MODELS, READ, WHOLE, Cell, all_cells, base, is_ours, matches, outline
+from .experiment import Claim, Experiment, Faults, Rule, Table, load
 from .mapping import CHOSEN, FIELDS, SETTINGS, SOLVER
 
 Place = Sequence[str | int]
@@ -73,6 +73,8 @@ class Check:
             self.words(a.partitions, ["authors", "partitions"], data.parse)
             self.words(a.attacks, ["authors", "attacks"], attack)
         self.only(e, cells)
+        for i, question in enumerate(e.questions):
+            self.claim(["questions", i], question, cells)
 
     def attempt(self, place: Place, work: Callable[[], object]) -> None:
         """Do it; a mistake is one at this place."""
@@ -182,6 +184,13 @@ class Check:
                 for method in methods:
                     own = {SETTINGS.get(key, key): value}
                     self.attempt(place, lambda m=method, o=own: self.made(m, o))  # type: ignore[misc]
+
+    def claim(self, place: Place, claim: Claim, cells: Sequence[Cell]) -> None:
+        """An order is of cells that there are."""
+        outlines = [outline(c) for c in cells]
+        for kind in [claim.of, *(member for order in claim.orders for member in order)]:
+            if not any(matches(o, kind) for o in outlines):
+                raise self.faults.at(place, f"no cell is {' and '.join(f'{k} = {v!r}' for k, v in kind.items())}.")
 
     def only(self, e: Experiment, cells: Sequence[Any]) -> None:
         """What the quick size is of."""

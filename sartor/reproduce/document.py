@@ -10,8 +10,8 @@ from typing import Any
 
 from ..errors import SartorError, need
 from ..storage import read_json, replacing, write_text
-from .cells import about
-from .experiment import FOLDER, Experiment, load, names
+from .claims import claims, distances, judged
+from .experiment import FOLDER, Claim, Experiment, load, names
 from .outputs import counted, failures, has_authors, markdown
 from .values import POINT
 
@@ -21,18 +21,9 @@ DOCUMENT = FOLDER.parent.parent / "docs" / "reproductions.md"
 FIELDS = (
     *("dataset", "partition", "method", "model", "unit", "paper", "printed", "paper_std", "ours", "ours_authors"),
     *("std", "std_authors", "seeds", "seeds_authors", "verdict", "verdict_authors", "paper_spread", "paper_variance"),
-    *(
-        "spread",
-        "spread_authors",
-        "loss",
-        "loss_authors",
-        "loss_var",
-        "loss_var_authors",
-        "round",
-        "round_authors",
-        "tuned",
-    ),
-    *("tuned_authors", "untuned", "untuned_authors", "row", "where", "doubtful", "differs"),
+    *("spread", "spread_authors", "loss", "loss_authors", "loss_var", "loss_var_authors", "round", "round_authors"),
+    *("tuned", "tuned_authors", "untuned", "untuned_authors", "each", "each_authors"),
+    *("row", "where", "doubtful", "differs"),
 )
 
 
@@ -155,11 +146,19 @@ def _section(experiment: Experiment, table: Mapping[str, Any]) -> str:
     out += [f"As written: {counted(table)}."]
     if has_authors(table):
         out += [f"With the authors' switches: {counted(table, 'counts_authors')}. These are: {table['why_authors']}."]
+    if not table["quick"] and (far := distances(table)):
+        out += [far]
     out += ["", *(f"- {line}" for line in failures(table))]
     out += [f"- {line}" for line in dict.fromkeys(c["differs"] for c in table["cells"] if c["differs"])]
     out += [f"- {line}" for line in e.remarks]
-    out += [f"- The paper says ({c['where']}): “{c['text']}”" for f in about(e) for c in f.get("claims", [])]
+    out += [line for claim in claims(e) for line in _claim(claim, table)]
     return "\n".join(out) + "\n"
+
+
+def _claim(claim: Claim, table: Mapping[str, Any]) -> list[str]:
+    """A claim, and whether it comes out; of a quick table nothing is said, as it has too few rounds for that."""
+    said = f"The paper says ({claim.where}): “{claim.text}”" if claim.where else claim.text
+    return [f"- {said}", *(f"    - {line}" for line in ([] if table["quick"] else judged(claim, table)))]
 
 
 def _data(table: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ OWN = (
     "cells",
     "quick",
     "remarks",
+    "questions",
     "figure",
     "like",
     "without",
@@ -76,6 +77,16 @@ class Quick(_Part):
     only: dict[str, Any] = {}
 
 
+class Claim(_Part):
+    """Something a paper says of its results, or a question of ours, and how it can be checked in a table."""
+
+    text: str
+    where: str = ""
+    orders: list[list[Table]] = []  # each: kinds of cells, the one that should be best first
+    of: Table = {}  # only among cells of this kind
+    measure: Literal["accuracy", "spread", "loss_var"] = "accuracy"  # the last two, over clients, are best if low
+
+
 class Experiment(_Part):
     """One file of recipes/."""
 
@@ -100,6 +111,7 @@ class Experiment(_Part):
     cells: list[Table] = []
     figure: Literal["robustness", "fairness", "rounds", "weights", "agreement"] | None = None
     remarks: list[str] = []
+    questions: list[Claim] = []  # our own
     folder: Path = FOLDER
 
 
@@ -197,6 +209,7 @@ def _checked(values: Mapping[str, Any], path: Path, faults: Faults) -> Experimen
 def _fields(place: Sequence[str | int]) -> list[str]:
     """The keys that a table of the file may have."""
     inner: dict[str, type[BaseModel]] = {"read": Reading, "authors": Authors, "quick": Quick, "rules": Rule}
+    inner |= {"questions": Claim}
     words = [p for p in place if isinstance(p, str)]
     kind = inner[words[-1]] if words else Experiment
     return [f for f in kind.model_fields if f not in ("name", "folder")]

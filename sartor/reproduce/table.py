@@ -167,7 +167,8 @@ class Reproduction:
     def _row(self, cell: Cell) -> dict[str, Any]:
         plain = {k: cell.keys.get(k) for k in ("dataset", "partition", "method")} | {"model": cell.model}
         others = {k: v for k, v in cell.keys.items() if k not in plain}
-        others |= {k: v for k, v in (("budget", cell.budget), ("target", cell.target)) if v is not None}
+        more = {"label": cell.label, "budget": cell.budget, "target": cell.target}
+        others |= {k: v for k, v in more.items() if v is not None}
         written, said = self._outcome(cell, False)
         theirs, said_theirs = self._outcome(cell, True)
         row: dict[str, Any] = plain | others
@@ -183,6 +184,7 @@ class Reproduction:
             row |= {f"spread{name}": _round(value and value.spread), f"loss{name}": _round(value and value.loss)}
             row |= {f"loss_var{name}": _round(value and value.loss_var), f"round{name}": value.round if value else None}
             row |= {f"tuned{name}": entry.tuned if entry else None, f"untuned{name}": entry.untuned if entry else None}
+            row |= {f"each{name}": {k: _round(v) for k, v in value.each.items()} if value else None}
         row |= {"row": cell.row, "where": cell.where, "doubtful": cell.doubtful, "differs": cell.differs}
         return row
 

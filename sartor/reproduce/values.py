@@ -26,6 +26,7 @@ class Value(NamedTuple):
     loss: float | None
     loss_var: float | None
     round: float | None  # that was read, mean over seeds
+    each: dict[str, float]  # of every seed that has a number
 
 
 def where_in(run: Mapping[str, Any], model: str, reading: Reading, budget: float | None = None) -> int | None:
@@ -66,6 +67,7 @@ def over_seeds(runs: Sequence[Mapping[str, Any]], cell: Cell, reading: Reading) 
     if not found or any(f is None for f in found):
         return None
     there = [f for f in found if f is not None]
+    pairs = zip(runs, there, strict=True)
     scale = UNITS.get(cell.unit, 1.0)
     values = [f["value"] for f in there if f["value"] is not None]
     complete = len(values) == len(there)
@@ -77,6 +79,7 @@ def over_seeds(runs: Sequence[Mapping[str, Any]], cell: Cell, reading: Reading) 
         _mean(there, "loss"),
         _mean(there, "loss_var"),
         _mean(there, "round"),
+        {str(run["recipe"]["seed"]): scale * f["value"] for run, f in pairs if f["value"] is not None},
     )
 
 

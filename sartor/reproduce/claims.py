@@ -1,0 +1,139 @@
+"""What a paper claims, held against the columns of a table: how often an order of methods comes out, and how far our
+numbers are from the printed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import mean, median
+from typing import Any, NamedTuple
+
+from .cells import UNITS, about, matches
+from .experiment import Claim, Experiment, Table
+from .outputs import has_authors, name, number
+
+# Cells that are the same in all of these, but for what an order is about, are compared with each other.
+ALIKE = ("dataset", "partition", "network", "attack", "attackers", "drop", "budget", "model")
+WHO = ("method", "aggregator", "lam")  # these too, where an order is not about methods
+PRINTED = {"accuracy": "paper", "spread": "paper_spread"}  # a measure → the paper's number
+POINTS = 2.0
+SHOWN = 3  # cases that are named where an order does not come out
+PAPER, WRITTEN, AUTHORS = "in the paper's own numbers", "as written", "with the authors' switches"
+
+
+class Case(NamedTuple):
+    """Cells that differ only in what an order is about: of each member the numbers, the member claimed best first."""
+
+    name: str
+    values: list[list[float]]
+
+    def holds(self, lower: bool = False) -> bool:
+        """Whether every number of a member is at least as good as every number of the next."""
+        return all(gap(a, b, lower) >= 0 for a, b in zip(self.values, self.values[1:], strict=False))
+
+
+def gap(first: Sequence[float], second: Sequence[float], lower: bool) -> float:
+    """By how much the worst of the first is better than the best of the second."""
+    return min(second) - max(first) if lower else min(first) - max(second)
+
+
+def claims(experiment: Experiment) -> list[Claim]:
+    """What the papers claim, then what the experiment asks itself."""
+    told = [Claim.model_validate(c) for file in about(experiment) for c in file.get("claims", [])]
+    return told + experiment.questions
+
+
+def cases(cells: Sequence[Mapping[str, Any]], claim: Claim, order: Sequence[Table], column: str) -> list[Case]:
+    """The cases in which every cell of an order has a number in this column, over the seeds that all of them have."""
+    said = {key for member in order for key in member}
+    keys = [k for k in (*ALIKE, *(() if said & {"method", "label"} else WHO)) if k not in said]
+    found: dict[tuple[Any, ...], list[list[Mapping[str, Any]]]] = {}
+    for cell in cells:
+        for i, member in enumerate(order):
+            if cell["unit"] in UNITS and matches(cell, claim.of) and matches(cell, member):
+                found.setdefault(tuple(cell.get(k) for k in keys), [[] for _ in order])[i].append(cell)
+    out = []
+    for key, members in found.items():
+        seeds = set.intersection(*(_seeds(c, column) for cells in members for c in cells))
+        values = [[_value(c, column, claim.measure, seeds) for c in cells] for cells in members]
+        known = [[v for v in of_one if v is not None] for of_one in values]
+        if all(k and len(k) == len(v) for k, v in zip(known, values, strict=True)):
+            out.append(Case(", ".join(str(v) for v in key if v is not None), known))
+    return out
+
+
+def _which(cell: Mapping[str, Any], column: str) -> str:
+    """The ending of the fields that hold a column; where the authors' code does not differ, theirs is ours."""
+    return "_authors" if column == AUTHORS and cell["verdict_authors"] is not None else ""
+
+
+def _seeds(cell: Mapping[str, Any], column: str) -> set[str]:
+    return set(cell[f"each{_which(cell, column)}"] or ())
+
+
+def _value(cell: Mapping[str, Any], column: str, measure: str, seeds: set[str]) -> float | None:
+    """A cell's number over these seeds, as a fraction (variances of losses as they are)."""
+    which, value = _which(cell, column), None
+    if column == PAPER:
+        value = cell[PRINTED[measure]] if measure in PRINTED else None
+    elif measure == "accuracy":
+        value = mean(cell[f"each{which}"][s] for s in seeds) if seeds else None
+    elif seeds == _seeds(cell, column):  # of the others only the mean over all seeds is kept
+        value = cell[f"{measure}{which}"]
+    return None if value is None else float(value) / (1 if measure == "loss_var" else UNITS[cell["unit"]])
+
+
+def judged(claim: Claim, table: Mapping[str, Any]) -> list[str]:
+    """How often each order of a claim comes out, in words; nothing of what was not run."""
+    columns = [PAPER, WRITTEN, *([AUTHORS] if has_authors(table) else [])]
+    sign, what = (" ≥ ", "") if claim.measure == "accuracy" else (" ≤ ", f"{claim.measure.replace('_', ' ')} of ")
+    sentences = []
+    for order in claim.orders:
+        found = {column: cases(table["cells"], claim, order, column) for column in columns}
+        if parts := [_counted(some, claim.measure, column) for column, some in found.items() if some]:
+            sentences.append(f"{what}{sign.join(map(_words, order))}: {'; '.join(parts)}.")
+    return sentences
+
+
+def _counted(found: Sequence[Case], measure: str, column: str) -> str:
+    lower = measure != "accuracy"
+    not_so = [c for c in found if not c.holds(lower)]
+    text = f"{column} in {len(found) - len(not_so)} of {len(found)} cases"
+    if len(found[0].values) == 2 and not lower:
+        text += f" ({100 * mean(gap(c.values[0], c.values[1], lower) for c in found):+.1f} points on average)"
+    if column == PAPER or not 0 < len(not_so) <= SHOWN:
+        return text
+    return f"{text}, not in " + " nor ".join(f"{c.name} ({_numbers(c)})" for c in not_so)
+
+
+def _numbers(case: Case) -> str:
+    return ", ".join("/".join(f"{v:.3g}" for v in values) for values in case.values)
+
+
+def _words(member: Table) -> str:
+    def word(key: str, value: object) -> str:
+        text = "/".join(map(str, value)) if isinstance(value, list) else str(value)
+        return text if isinstance(value, str | list) else f"{key} = {text}"
+
+    return " ".join(word(k, v) for k, v in member.items())
+
+
+def distances(table: Mapping[str, Any]) -> str:
+    """How far our numbers are from the printed ones, where the data are the same; "" where there are none."""
+    parts = []
+    for column, which in ((WRITTEN, ""), *([(AUTHORS, "_authors")] if has_authors(table) else [])):
+        if found := list(_far(table, which)):
+            near = sum(points <= POINTS for points, _ in found)
+            points, cell = max(found, key=lambda f: f[0])
+            ours, unit = cell[f"ours{which}"], cell["unit"]
+            parts.append(
+                f"{column} {near} of {len(found)} are within {POINTS:g} points, the median distance is "
+                f"{median(p for p, _ in found):.1f}, the largest {points:.1f} ({cell['row'] or name(cell)}: "
+                f"{number(ours, unit)}, the paper {number(cell['paper'], unit)})"
+            )
+    return f"Of the printed numbers, {'; '.join(parts)}." if parts else ""
+
+
+def _far(table: Mapping[str, Any], which: str) -> Iterator[tuple[float, Mapping[str, Any]]]:
+    for c in table["cells"]:
+        if c["unit"] in UNITS and c["differs"] is None and c["paper"] is not None and c[f"ours{which}"] is not None:
+            yield abs(c[f"ours{which}"] - c["paper"]) * 100 / UNITS[c["unit"]], c
