@@ -26,8 +26,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from sartor.deploy.daemon import Daemon
 from sartor.deploy.kits import Kit
-from sartor.deploy.supervise import Daemon
 
 OPERATOR, OUTSIDE = "operator@sartor.local", "nvflare.app_common.np.np_trainer.NPTrainer"
 RECIPE = 'method = "flame"\nmodel = "softmax"\nrounds = 3\n'

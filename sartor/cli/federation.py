@@ -88,7 +88,7 @@ def server(
     Started again after a crash, it goes on to the same bytes.
     """
     _needs_nvflare()
-    from ..deploy.supervise import Server
+    from ..deploy.server import Server
     from ..federation import Waiting
 
     waiting = Waiting(round_timeout, min_clients, leave_out_after)
@@ -125,8 +125,8 @@ def client(
     Started again after a crash, it goes on to the same bytes.
     """
     _needs_nvflare()
+    from ..deploy.client import Client
     from ..deploy.member import Own
-    from ..deploy.supervise import Client
 
     what, _, value = share.partition("=")
     need(what == "metrics", f"--share takes metrics=each, mean or none; got {share!r}.")
