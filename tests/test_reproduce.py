@@ -112,6 +112,27 @@ def test_only_what_is_missing_or_cannot_be_read_is_repeated(finished: tuple[Path
     assert (out / "table.json").read_bytes() == first
 
 
+def test_what_another_experiment_has_finished_is_taken_over(
+    finished: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In runs/reproduce, not where --out says; a run that failed or cannot be read is played."""
+    monkeypatch.chdir(tmp_path)
+    first = Path("runs", "reproduce", "first", "runs")
+    shutil.copytree(finished[1] / "runs", first)
+    failed, broken, *rest = sorted(first.glob("*.json"))
+    failed.write_text(json.dumps({"recipe": {}, "error": "no room"}))
+    broken.write_text("{")
+    twin = write(Path("recipes"), name="twin")
+    good("reproduce", twin)
+    there = Path("runs", "reproduce", "twin")
+    played = {k: json.loads((there / "runs" / k).read_text())["seconds"] for k in times(there)}
+    assert set(played) == {p.name for p in (failed, broken, *rest)}
+    assert all(played[p.name] == json.loads(p.read_text())["seconds"] for p in rest)
+    assert [c["ours"] for c in table(there)["cells"]] == [c["ours"] for c in table(finished[1])["cells"]]
+    good("reproduce", twin, "--out", tmp_path / "runs" / "reproduce" / "own", "--minutes", 0)
+    assert not times(tmp_path / "runs" / "reproduce" / "own")
+
+
 def test_when_time_is_up_the_table_says_what_is_missing(finished: tuple[Path, Path], tmp_path: Path) -> None:
     path, out = finished
     ask = ("reproduce", path, "--out", tmp_path, "--minutes")

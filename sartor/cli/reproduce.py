@@ -42,7 +42,11 @@ def reproduce(
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--out", help="where all is kept; what is finished there is not run again [runs/reproduce/NAME]"),
+        typer.Option(
+            "--out",
+            help="where all is kept; what is finished there is not run again [runs/reproduce/NAME, "
+            "where what other experiments have finished counts too]",
+        ),
     ] = None,
     record: Annotated[bool, typer.Option("--record", help="store the table among the package's results")] = False,
     write: Annotated[
@@ -68,7 +72,8 @@ def reproduce(
         size = Size.of(experiment, quick, seeds, wanted, rounds)
         place = folder or Path("runs", "reproduce", experiment.name + ("-quick" if quick else ""))
         need(minutes is None or minutes >= 0, f"--minutes is at least 0; got {minutes}.")
-        _reproduce(Reproduction(experiment, size, place), minutes, not (quiet or as_json), as_json, record)
+        made = Reproduction(experiment, size, place, beside=folder is None)
+        _reproduce(made, minutes, not (quiet or as_json), as_json, record)
     if write:
         out.print(f"written: {document.write_document()}")
 

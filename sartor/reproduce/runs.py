@@ -3,6 +3,7 @@ round. What is finished is not run again; what failed is kept with its reason, a
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -49,19 +50,20 @@ class Job(NamedTuple):
 
 @dataclass
 class Store:
-    """A folder of finished runs."""
+    """A folder of finished runs. What other experiments have finished is taken over: several share their runs."""
 
     folder: Path
+    others: Sequence[Path] = ()
     _known: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def get(self, key: str) -> dict[str, Any] | None:
         """A run that was kept, also one that failed; None: there is none, or what is there cannot be read."""
         if key not in self._known:
-            path = self.folder / f"{key}.json"
-            try:
-                self._known[key] = read_json(path) if path.exists() else {}
-            except SartorError:
-                self._known[key] = {}
+            self._known[key] = _kept(self.folder, key)
+            for other in self.others if not self._known[key] else ():
+                if (found := _kept(other, key)) and "error" not in found:
+                    self.put(key, found)
+                    break
         return self._known[key] or None
 
     def done(self, key: str) -> bool:
@@ -75,6 +77,13 @@ class Store:
     def put(self, key: str, record: dict[str, Any]) -> None:
         write_json(self.folder / f"{key}.json", record)
         self._known[key] = record
+
+
+def _kept(folder: Path, key: str) -> dict[str, Any]:
+    path = folder / f"{key}.json"
+    with contextlib.suppress(SartorError):  # what cannot be read is as good as not there
+        return dict(read_json(path)) if path.exists() else {}
+    return {}
 
 
 class Moment(NamedTuple):

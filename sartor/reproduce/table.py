@@ -116,10 +116,11 @@ class Reproduction:
     experiment: Experiment
     size: Size
     folder: Path
+    beside: bool = False  # whether the folders around it are those of other experiments
     entries: dict[tuple[str, bool], Entry] = field(default_factory=dict)  # by combination, and whether as the authors
 
     def __post_init__(self) -> None:
-        self.store = Store(self.folder / "runs")
+        self.store = Store(self.folder / "runs", sorted(self.folder.parent.glob("*/runs")) if self.beside else ())
         self.cells = self.size.cells(self.experiment)
         for cell in self.cells:
             if cell.missing is not None or (cell.combination, False) in self.entries:
