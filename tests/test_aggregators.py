@@ -27,7 +27,7 @@ from sartor.aggregators import (
 from sartor.aggregators.base import gram, regram
 from sartor.aggregators.min_norm import min_norm
 from sartor.errors import SartorError
-from sartor.methods.flame import mean_of_last, remembering
+from sartor.last_messages import mean_of_last, remembering
 from sartor.settings import aggregator, spelled
 
 ALL = [made() for made in NAMES.values()]

@@ -21,8 +21,8 @@ from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import Projected, Projection
 from ..diagnostics import prox_facts
 from ..errors import one_of, positive
+from ..last_messages import mean_of_last, remembering
 from ..solvers import SGD, Solver
-from .flame import mean_of_last, remembering
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import Free, Quadratic
 from ..diagnostics import prox_facts
 from ..errors import need, positive
+from ..last_messages import mean_of_last, remembering
 from ..seeds import stream
 from ..solvers import SGD, Solver
-from .flame import mean_of_last, remembering
 
 
 @dataclass(frozen=True)
