@@ -334,3 +334,10 @@ def test_the_csv_and_the_markdown_hold_every_cell(finished: tuple[Path, Path]) -
     assert float(rows[1]["ours"]) == found["cells"][1]["ours"]
     text = (finished[1] / "table.md").read_text(encoding="utf-8")
     assert all(f"| {c['row']} |" in text for c in found["cells"]) and "`sartor reproduce small`" in text
+
+
+def test_cells_of_two_tables_with_one_name_say_which_table(finished: tuple[Path, Path]) -> None:
+    found = table(finished[1])
+    found["cells"] += [found["cells"][0] | {"where": "Table 6"}]
+    names = [line[0] for line in outputs.rows(found)[1]]
+    assert names[0] == "FLAME-PM (Table 0)" and names[-1] == "FLAME-PM (Table 6)" and names[1] == "FLAME-GM"

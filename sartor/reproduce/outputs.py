@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,10 +39,12 @@ def rows(table: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     head += ["ours, authors' switches"] if theirs else []
     head += ["verdict, authors' switches"] if theirs and printed else []
     lines = []
+    often = Counter(c["row"] for c in table["cells"])
     for c in table["cells"]:
         unit = c["unit"]
         paper = c["printed"] if c["printed"] is not None else with_std(c["paper"], c["paper_std"], unit)
-        line = [c["row"] or name(c), *([paper] if printed else []), _ours(c, "", unit, table["seeds"])]
+        called = f"{c['row']} ({c['where']})" if often[c["row"]] > 1 and c["row"] else c["row"] or name(c)
+        line = [called, *([paper] if printed else []), _ours(c, "", unit, table["seeds"])]
         line += [_said(c, "verdict")] if printed else []
         line += [_ours(c, "_authors", unit, table["seeds"])] if theirs else []
         line += [_said(c, "verdict_authors")] if theirs and printed else []
