@@ -119,19 +119,27 @@ def _robustness(figure: Any, cells: Cells) -> bool:
 
 
 def _fairness(figure: Any, cells: Cells) -> bool:
-    """Mean accuracy against the variance of losses over clients, a panel for each data set and partition."""
-    there = [c for c in cells if c["loss_var"] is not None]
-    places = list(dict.fromkeys((c["dataset"], c["partition"]) for c in there))[:_MOST]
-    if not places:
+    """Mean accuracy against the variance of losses over clients, a panel for each data set and partition: as written,
+    or with the authors' switches where more of these has been run."""
+    panels: list[tuple[str, str, list[Mapping[str, Any]]]] = []
+    for dataset, partition in dict.fromkeys((c["dataset"], c["partition"]) for c in cells):
+        here = [c for c in cells if (c["dataset"], c["partition"]) == (dataset, partition)]
+        known = {which: [c for c in here if c[f"loss_var{which}"] is not None] for which in ("", "_authors")}
+        which = max(known, key=lambda w: len(known[w]))
+        title = f"{dataset}, {partition}" + (", authors' switches" if which else "")
+        panels += [(title, which, known[which])] if known[which] else []
+    if not panels:
         return False
-    names = list(dict.fromkeys(_entrant(c) for c in there))
-    axes = _panels(figure, [f"{d}, {p}" for d, p in places])
-    for a, place in zip(axes, places, strict=True):
+    panels = panels[:_MOST]
+    names = list(dict.fromkeys(_entrant(c) for _, _, there in panels for c in there))
+    axes = _panels(figure, [title for title, _, _ in panels])
+    for a, (_, which, there) in zip(axes, panels, strict=True):
         for c in there:
-            if (c["dataset"], c["partition"]) == place:
-                a.scatter([c["loss_var"]], [c["ours"]], s=24, label=_entrant(c), **_look(names, _entrant(c)))
+            at, look = (c[f"loss_var{which}"], c[f"ours{which}"]), _look(names, _entrant(c))
+            a.scatter(*at, s=24, label=_entrant(c), **look)
         a.set_xlabel("variance of test losses over clients")
         a.set_ylabel("mean accuracy")
+        a.locator_params(axis="x", nbins=5)
     _legend(figure, axes)
     return True
 
