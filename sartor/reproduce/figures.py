@@ -9,6 +9,7 @@ from typing import Any
 
 from ..report.robustness import COLOURS, MARKS
 from ..storage import replacing
+from .cells import UNITS
 from .table import Entry, Reproduction
 
 Cells = Sequence[Mapping[str, Any]]
@@ -65,7 +66,10 @@ def _look(names: Sequence[str], name: str) -> dict[str, Any]:
 def _legend(figure: Any, axes: Sequence[Any]) -> None:
     handles = {label: h for a in axes for h, label in zip(*a.get_legend_handles_labels(), strict=True)}
     if handles:
-        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+        wide = 30 + 4.5 * max(map(len, handles))  # points of a column: mark, gap and letters
+        columns = min(4, max(1, int(72 * figure.get_figwidth() / wide)))
+        look = {"loc": "outside lower center", "fontsize": 8, "frameon": False}
+        figure.legend(handles.values(), handles.keys(), ncols=columns, **look)
 
 
 def _entrant(c: Mapping[str, Any]) -> str:
@@ -126,7 +130,7 @@ def _fairness(figure: Any, cells: Cells) -> bool:
         here = [c for c in cells if (c["dataset"], c["partition"]) == (dataset, partition)]
         known = {which: [c for c in here if c[f"loss_var{which}"] is not None] for which in ("", "_authors")}
         which = max(known, key=lambda w: len(known[w]))
-        title = f"{dataset}, {partition}" + (", authors' switches" if which else "")
+        title = ", ".join(filter(None, [dataset, partition, "authors' switches" if which else None]))
         panels += [(title, which, known[which])] if known[which] else []
     if not panels:
         return False
@@ -135,8 +139,8 @@ def _fairness(figure: Any, cells: Cells) -> bool:
     axes = _panels(figure, [title for title, _, _ in panels])
     for a, (_, which, there) in zip(axes, panels, strict=True):
         for c in there:
-            at, look = (c[f"loss_var{which}"], c[f"ours{which}"]), _look(names, _entrant(c))
-            a.scatter(*at, s=24, label=_entrant(c), **look)
+            accuracy = c[f"ours{which}"] / UNITS[c["unit"]]  # points that the text gives may be in percent
+            a.scatter(c[f"loss_var{which}"], accuracy, s=24, label=_entrant(c), **_look(names, _entrant(c)))
         a.set_xlabel("variance of test losses over clients")
         a.set_ylabel("mean accuracy")
         a.locator_params(axis="x", nbins=5)
