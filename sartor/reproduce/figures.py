@@ -65,11 +65,15 @@ def _look(names: Sequence[str], name: str) -> dict[str, Any]:
 
 def _legend(figure: Any, axes: Sequence[Any]) -> None:
     handles = {label: h for a in axes for h, label in zip(*a.get_legend_handles_labels(), strict=True)}
-    if handles:
-        wide = 30 + 4.5 * max(map(len, handles))  # points of a column: mark, gap and letters
-        columns = min(4, max(1, int(72 * figure.get_figwidth() / wide)))
-        look = {"loc": "outside lower center", "fontsize": 8, "frameon": False}
-        figure.legend(handles.values(), handles.keys(), ncols=columns, **look)
+    if not handles:
+        return
+    look = {"loc": "outside lower center", "fontsize": 8, "frameon": False}
+    for columns in (4, 3, 2, 1):  # as many as fit
+        legend = figure.legend(handles.values(), handles.keys(), ncols=columns, **look)
+        figure.draw_without_rendering()
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            return
+        legend.remove()
 
 
 def _entrant(c: Mapping[str, Any]) -> str:
