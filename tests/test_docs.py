@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import sartor as st
 from sartor.cli import app
+from sartor.reproduce import document
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -80,6 +81,24 @@ def test_options_in_the_pages_exist() -> None:
                 assert asked <= has, f"{page.name}: {command} has no {asked - has}"
                 seen += len(asked)
     assert seen > 100
+
+
+def test_numbers_from_flame_s_table_are_the_stored_ones() -> None:
+    """choosing-a-method.md tells the global models with two labels a client, and what skews of size and quality do."""
+    table = document.stored("flame-table3", quick=False)
+    assert table is not None
+    ours = {(c["dataset"], c["partition"], c["method"], c["model"]): c["ours"] for c in table["cells"]}
+    ditto, pfedme, flame = (
+        [f"{ours[data, 'labels(k=2)', method, 'global']:.2f}" for data in ("mnist", "fashion-mnist")]
+        for method in ("ditto", "pfedme", "flame")
+    )
+    page = " ".join(read("choosing-a-method.md").split())
+    assert pfedme == flame
+    assert f"had {ditto[0]} on MNIST and {ditto[1]} on Fashion-MNIST" in page
+    assert f"pFedMe's and FLAME's {flame[0]} and {flame[1]}" in page
+    for data in ("mnist", "fashion-mnist"):
+        for partition in ("noise(sigma=0.1)", "quantity(beta=0.5)"):
+            assert ours[data, partition, "flame", "global"] > ours[data, partition, "flame", "personal"]
 
 
 def test_numbers_that_are_copied_are_the_originals() -> None:
