@@ -99,7 +99,7 @@ def test_a_low_spread_and_a_low_variance_are_good() -> None:
     assert found(cells, variance) == [Case("mnist, personal", [[0.2], [0.3]])]
     assert found(cells, variance, PAPER) == []
     assert judged(spread, {"cells": cells}) == [
-        "spread of a ≤ b: in the paper's own numbers in 1 of 1 cases; as written in 0 of 1 cases, "
+        "spread of a ≤ b: in the paper's own numbers in 1 of 1 cases; ours in 0 of 1 cases, "
         "not in mnist, personal (0.05, 0.04)."
     ]
 
@@ -128,8 +128,8 @@ def test_distances_from_the_printed_numbers() -> None:
         cell("f", paper=0.1, ours=None),
     ]
     assert distances({"cells": cells}) == (
-        "Of the printed numbers, as written 2 of 3 are within 2 points, the median distance is 1.9, the largest 5.0 "
-        "(b mnist: 0.8500, the paper 0.9000)."
+        "Distances from the printed numbers: ours, 2 of 3 are within 2 points, the median distance is 1.9, "
+        "the largest 5.0 (b mnist: 0.8500, the paper 0.9000)."
     )
     assert distances({"cells": cells[3:]}) == ""
 

@@ -303,7 +303,10 @@ def test_the_document_has_command_table_verdicts_remarks_and_claims(
     for part in ("## small", "`sartor reproduce small`", "| FLAME-PM | 95.00 ±1.00 |", "ours higher", "- Plain words."):
         assert part in text
     assert "“all is well”\n    - personal flame ≥ global flame: in the paper's own numbers in 1 of 1 cases" in text
-    assert "Of the printed numbers, as written " in text and "not run: CelebA is not one of our data sets" in text
+    assert (
+        "Distances from the printed numbers: as written, " in text
+        and "not run: CelebA is not one of our data sets" in text
+    )
     assert f"As written: {outputs.counted(table(out))}." in text
     row = table(out)["cells"][1]
     assert f"| {row['ours']:.2f} ±{row['std']:.2f} |" in text

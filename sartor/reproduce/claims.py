@@ -82,14 +82,19 @@ def _value(cell: Mapping[str, Any], column: str, measure: str, seeds: set[str]) 
     return None if value is None else float(value) / (1 if measure == "loss_var" else UNITS[cell["unit"]])
 
 
+def _ours(table: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Our columns, and what they are called."""
+    return [(WRITTEN, WRITTEN), (AUTHORS, AUTHORS)] if has_authors(table) else [(WRITTEN, "ours")]
+
+
 def judged(claim: Claim, table: Mapping[str, Any]) -> list[str]:
     """How often each order of a claim comes out, in words; nothing of what was not run."""
-    columns = [PAPER, WRITTEN, *([AUTHORS] if has_authors(table) else [])]
+    columns = [(PAPER, PAPER), *_ours(table)]
     sign, what = (" ≥ ", "") if claim.measure == "accuracy" else (" ≤ ", f"{claim.measure.replace('_', ' ')} of ")
     sentences = []
     for order in claim.orders:
-        found = {column: cases(table["cells"], claim, order, column) for column in columns}
-        if parts := [_counted(some, claim.measure, column) for column, some in found.items() if some]:
+        found = [(word, cases(table["cells"], claim, order, column)) for column, word in columns]
+        if parts := [_counted(some, claim.measure, word) for word, some in found if some]:
             sentences.append(f"{what}{sign.join(map(_words, order))}: {'; '.join(parts)}.")
     return sentences
 
@@ -120,17 +125,18 @@ def _words(member: Table) -> str:
 def distances(table: Mapping[str, Any]) -> str:
     """How far our numbers are from the printed ones, where the data are the same; "" where there are none."""
     parts = []
-    for column, which in ((WRITTEN, ""), *([(AUTHORS, "_authors")] if has_authors(table) else [])):
+    for column, word in _ours(table):
+        which = "_authors" if column == AUTHORS else ""
         if found := list(_far(table, which)):
             near = sum(points <= POINTS for points, _ in found)
             points, cell = max(found, key=lambda f: f[0])
             ours, unit = cell[f"ours{which}"], cell["unit"]
             parts.append(
-                f"{column} {near} of {len(found)} are within {POINTS:g} points, the median distance is "
+                f"{word}, {near} of {len(found)} are within {POINTS:g} points, the median distance is "
                 f"{median(p for p, _ in found):.1f}, the largest {points:.1f} ({cell['row'] or name(cell)}: "
                 f"{number(ours, unit)}, the paper {number(cell['paper'], unit)})"
             )
-    return f"Of the printed numbers, {'; '.join(parts)}." if parts else ""
+    return f"Distances from the printed numbers: {'; '.join(parts)}." if parts else ""
 
 
 def _far(table: Mapping[str, Any], which: str) -> Iterator[tuple[float, Mapping[str, Any]]]:

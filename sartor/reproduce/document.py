@@ -133,7 +133,8 @@ def _size(table: Mapping[str, Any]) -> str:
 
 def _section(experiment: Experiment, table: Mapping[str, Any]) -> str:
     e = experiment
-    out = [f"## {e.name}", "", f"{e.title} ({table['paper']}, {table['where']}). {e.about}".strip(), ""]
+    source = ", ".join(filter(None, [table["paper"], table["where"]]))
+    out = [f"## {e.name}", "", f"{e.title} ({source}). {e.about}".strip(), ""]
     out += [
         f"`{table['command']}`",
         "",
