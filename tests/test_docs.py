@@ -101,6 +101,20 @@ def test_numbers_from_flame_s_table_are_the_stored_ones() -> None:
             assert ours[data, partition, "flame", "global"] > ours[data, partition, "flame", "personal"]
 
 
+def test_numbers_from_flame_s_attacks_are_the_stored_ones() -> None:
+    table = document.stored("flame-robustness", quick=False)
+    assert table is not None
+    ours = {(c["method"], c["attack"], c["model"]): f"{c['ours']:.2f}" for c in table["cells"]}
+    crude = ("same-value", "sign-flip", "gaussian")
+    personal = sorted(ours[method, attack, "personal"] for method in ("flame", "pfedme", "ditto") for attack in crude)
+    page = " ".join(read("choosing-a-method.md").split())
+    (kept,) = {ours["fedavg", attack, "global"] for attack in crude}
+    assert f"multi-Krum keeps {kept} under same-value, sign-flip and Gaussian" in page
+    assert f"falls to {ours['fedavg', 'label-poison', 'global']} under poisoned labels" in page
+    assert f"Ditto's personal models keep {ours['ditto', 'label-poison', 'personal']}." in page
+    assert f"under the three: between {personal[0]} and {personal[-1]}." in page
+
+
 def test_numbers_that_are_copied_are_the_originals() -> None:
     """choosing-a-method.md shows chosen accuracies without privacy from privacy.md, and bytes from compression.md."""
     page = read("choosing-a-method.md")
