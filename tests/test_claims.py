@@ -14,6 +14,7 @@ from sartor.reproduce.cells import all_cells, matches, outline
 from sartor.reproduce.claims import AUTHORS, PAPER, WRITTEN, Case, cases, claims, distances, judged
 from sartor.reproduce.document import FIELDS
 from sartor.reproduce.experiment import Claim
+from sartor.reproduce.in_short import QUICK, REDUCED, in_short
 
 
 def cell(method: str, model: str = "personal", dataset: str = "mnist", **more: Any) -> dict[str, Any]:
@@ -151,3 +152,33 @@ def test_a_question_about_cells_that_are_not_there_is_refused(tmp_path: Path) ->
     )
     with pytest.raises(SartorError, match=r"own.toml, line 6: questions.0: no cell is method = 'pfedme'"):
         checked(str(tmp_path / "own.toml"))
+
+
+def whole(cells: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    return {"quick": False, "rounds": None, "network": None, "cells": cells, **more}
+
+
+def test_a_table_in_short() -> None:
+    """Two of three numbers agree as written, one of two with the authors' switches; "a before b" holds on one of two
+    data sets as written and on the only one with the authors' switches; a cell was not run."""
+    cells = [
+        cell("a", ours=0.9, ours_authors=0.9),
+        cell("b", ours=0.8, ours_authors=0.8, verdict_authors="ours higher"),
+        cell("a", dataset="digits", ours=0.5, verdict="ours lower"),
+        cell("b", dataset="digits", ours=0.6, verdict="no printed number"),
+        cell("c", ours=None, verdict="not run: no such data"),
+    ]
+    said = in_short(whole(cells), [order("a", "b"), order("b", "a", of={"dataset": "digits"}), order("a", "c")])
+    assert said == (
+        "Printed numbers that come out: as written 2 of 3 (1 below the paper's); with the authors' switches 1 of 2 "
+        "(1 above the paper's). Orders of methods that come out: as written, of 2, 1 in every case, 1 in half or "
+        "fewer; with the authors' switches, of 2, 1 in every case, 1 in half or fewer. "
+        "Cells that have no number: as written 1 of 5."
+    )
+
+
+def test_small_tables_are_not_judged_by_their_numbers() -> None:
+    cells = [cell("a", ours=0.9), cell("b", ours=0.8)]
+    assert in_short(whole(cells, quick=True), [order("a", "b")]) == QUICK
+    reduced = in_short(whole(cells, network="softmax"), [order("b", "a")])
+    assert reduced == f"{REDUCED} Orders of methods that come out: ours, of 1, 1 in none."

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import need
+from .. import models
+from ..errors import need, unknown
 from ..grid import listed
 from ..report import page, terminal
 from ..reproduce import Reproduction, Size, checked, document, figures, listing, outputs
@@ -37,6 +38,12 @@ def reproduce(
         ),
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="rounds, in place of the experiment's; the table says so")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="model, in place of the experiment's; the table says so", autocompletion=completion.names("models")
+        ),
+    ] = None,
     minutes: Annotated[
         float | None, typer.Option(help="stop at the first run that ends later; the rest is marked as not run [none]")
     ] = None,
@@ -48,6 +55,9 @@ def reproduce(
             "where what other experiments have finished counts too]",
         ),
     ] = None,
+    go_on: Annotated[
+        bool, typer.Option("--stored", help="take over what is stored among the package's results; play only the rest")
+    ] = False,
     record: Annotated[bool, typer.Option("--record", help="store the table among the package's results")] = False,
     write: Annotated[
         bool, typer.Option("--document", help="make docs/reproductions.md from the stored results")
@@ -66,13 +76,21 @@ def reproduce(
     if name is not None:
         experiment = checked(name)
         need(rounds is None or rounds >= 1, f"--rounds is at least 1; got {rounds}.")
+        if model is not None and model.partition("(")[0] not in models.NAMES:
+            raise unknown("model", model, models.NAMES)
         wanted = {
             k: listed(v, "--only") for k, v in assignments(only, "--only takes key=values, as in dataset=mnist").items()
         }
-        size = Size.of(experiment, quick, seeds, wanted, rounds)
+        instead = {k: v for k, v in (("rounds", rounds), ("model", model)) if v is not None}
+        size = Size.of(experiment, quick, seeds, wanted, instead)
         place = folder or Path("runs", "reproduce", experiment.name + ("-quick" if quick else ""))
         need(minutes is None or minutes >= 0, f"--minutes is at least 0; got {minutes}.")
-        made = Reproduction(experiment, size, place, beside=folder is None)
+        before = document.stored(experiment.name, quick) if go_on else None
+        need(
+            before is not None or not go_on,
+            f"{experiment.name}{' --quick' if quick else ''} has no stored results to take over; leave --stored out.",
+        )
+        made = Reproduction(experiment, size, place, beside=folder is None, stored=before)
         _reproduce(made, minutes, not (quiet or as_json), as_json, record)
     if write:
         out.print(f"written: {document.write_document()}")
@@ -143,7 +161,7 @@ def _show_table(made: Reproduction, table: dict[str, Any], drawn: bool | None, b
         out.print(line, soft_wrap=True)
     if table["missing"]:
         out.print(f"not finished: {table['missing']} runs are missing")
-    if made.size.quick or made.size.rounds:
+    if made.size.quick or made.size.instead:
         out.print("A small size: it shows that all runs, not what comes out of the experiment.")
     if before is not None:
         out.print(document.changed(table, before), soft_wrap=True)

@@ -56,7 +56,7 @@ class Cell:
     @property
     def name(self) -> str:
         """In a few words."""
-        return self.row or ", ".join([*(f"{v}" for v in self.keys.values()), self.model])
+        return self.row or ", ".join([*in_words(self.keys), self.model])
 
 
 def all_cells(experiment: Experiment) -> list[Cell]:
@@ -109,7 +109,7 @@ def _own(experiment: Experiment, table: Mapping[str, Any]) -> Iterator[Cell]:
         keys = plain_attack(dict(zip(rest, values, strict=True)))
         read_off = {k: keys.pop(k) for k in READ if k in keys}
         label = whole.get("label")
-        row = ", ".join([label or "", *(f"{v}" for v in keys.values()), read_off["model"]]).removeprefix(", ")
+        row = ", ".join([*([label] if label else []), *in_words(keys), read_off["model"]])
         if row in seen:  # no attack and no attackers are the same thing
             continue
         seen.add(row)
@@ -123,6 +123,18 @@ def _own(experiment: Experiment, table: Mapping[str, Any]) -> Iterator[Cell]:
             **read_off,
             **whole,
         )
+
+
+def in_words(keys: Mapping[str, Any]) -> Iterator[str]:
+    """A cell's keys as a reader would say them: a bare number says which setting it is of."""
+    for key, value in keys.items():
+        if key == "attackers":
+            if value:
+                yield f"{value:.0%} attackers"
+        elif key == "attack" and value == "none":
+            yield "no attack"
+        else:
+            yield value if isinstance(value, str) else f"{key} = {str(value).lower()}"
 
 
 def plain_attack(keys: Table) -> Table:

@@ -82,14 +82,14 @@ def _value(cell: Mapping[str, Any], column: str, measure: str, seeds: set[str]) 
     return None if value is None else float(value) / (1 if measure == "loss_var" else UNITS[cell["unit"]])
 
 
-def _ours(table: Mapping[str, Any]) -> list[tuple[str, str]]:
+def our_columns(table: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Our columns, and what they are called."""
     return [(WRITTEN, WRITTEN), (AUTHORS, AUTHORS)] if has_authors(table) else [(WRITTEN, "ours")]
 
 
 def judged(claim: Claim, table: Mapping[str, Any]) -> list[str]:
     """How often each order of a claim comes out, in words; nothing of what was not run."""
-    columns = [(PAPER, PAPER), *_ours(table)]
+    columns = [(PAPER, PAPER), *our_columns(table)]
     sign, what = (" ≥ ", "") if claim.measure == "accuracy" else (" ≤ ", f"{claim.measure.replace('_', ' ')} of ")
     sentences = []
     for order in claim.orders:
@@ -125,7 +125,7 @@ def _words(member: Table) -> str:
 def distances(table: Mapping[str, Any]) -> str:
     """How far our numbers are from the printed ones, where the data are the same; "" where there are none."""
     parts = []
-    for column, word in _ours(table):
+    for column, word in our_columns(table):
         which = "_authors" if column == AUTHORS else ""
         if found := list(_far(table, which)):
             near = sum(points <= POINTS for points, _ in found)

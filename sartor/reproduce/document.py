@@ -12,18 +12,20 @@ from ..errors import SartorError, need
 from ..storage import read_json, replacing, write_text
 from .claims import claims, distances, judged
 from .experiment import FOLDER, Claim, Experiment, load, names
+from .in_short import in_short
 from .outputs import counted, failures, has_authors, markdown
 from .values import POINT
 
 RESULTS = FOLDER / "results"
 DOCUMENT = FOLDER.parent.parent / "docs" / "reproductions.md"
+LONG = 24  # rows above which a table is folded
 # A cell has all of these; None is not stored.
 FIELDS = (
     *("dataset", "partition", "method", "model", "unit", "paper", "printed", "paper_std", "ours", "ours_authors"),
     *("std", "std_authors", "seeds", "seeds_authors", "verdict", "verdict_authors", "paper_spread", "paper_variance"),
     *("spread", "spread_authors", "loss", "loss_authors", "loss_var", "loss_var_authors", "round", "round_authors"),
     *("tuned", "tuned_authors", "untuned", "untuned_authors", "each", "each_authors"),
-    *("row", "where", "doubtful", "differs"),
+    *("of", "of_authors", "row", "where", "doubtful", "differs"),
 )
 
 
@@ -106,7 +108,8 @@ not how good a method is. "the same": the code does not differ there.
 Verdicts: *agrees* within two standard deviations over seeds (ours or the paper's) or one point of accuracy (for bytes:
 one hundredth); *ours higher*; *ours lower*; *data set not the same*: the numbers cannot be held against each other;
 *failed*, with the reason below the table; *not run*. "doubtful": the paper contradicts itself there. Quick tables have
-few rounds and one seed: they show that it runs, not what comes out.
+few rounds and one seed: they show that it runs, not what comes out. Below "In short" stand the reasons that we know of
+and what the paper leaves open; below each table the paper's claims, and in how many cases they hold.
 """
 
 
@@ -126,9 +129,11 @@ def _overview(found: Sequence[tuple[Experiment, Mapping[str, Any]]]) -> str:
 
 def _size(table: Mapping[str, Any]) -> str:
     seeds = f"{table['seeds']} seed{'s' if table['seeds'] > 1 else ''}"
-    rounds = f", {table['rounds']} rounds in place of the experiment's" if table["rounds"] else ""
+    instead = [f"{table['rounds']} rounds"] if table["rounds"] else []
+    instead += [f"the model {table['network']}"] if table.get("network") else []
+    reduced = f", {' and '.join(instead)} in place of the experiment's" if instead else ""
     missing = f", not finished: {table['missing']} runs are missing" if table.get("missing") else ""
-    return f"{'quick' if table['quick'] else 'full'}, {seeds}{rounds}{missing}"
+    return f"{'quick' if table['quick'] else 'full'}, {seeds}{reduced}{missing}"
 
 
 def _section(experiment: Experiment, table: Mapping[str, Any]) -> str:
@@ -141,9 +146,12 @@ def _section(experiment: Experiment, table: Mapping[str, Any]) -> str:
         f"Size: {_size(table)}; {table['runs']} runs behind the numbers. {_data(table)}",
         "",
     ]
-    out += [markdown(table)]
+    said = claims(e)
+    out += [f"**In short.** {in_short(table, said)}", ""]
+    out += [*(f"- {line}" for line in e.remarks), ""] if e.remarks else []
     picture = _figure(table)
     out += [f"![{e.title}]({picture.relative_to(DOCUMENT.parent).as_posix()})", ""] if picture.exists() else []
+    out += [_folded(markdown(table), len(table["cells"]))]
     out += [f"As written: {counted(table)}."]
     if has_authors(table):
         out += [f"With the authors' switches: {counted(table, 'counts_authors')}. These are: {table['why_authors']}."]
@@ -151,9 +159,15 @@ def _section(experiment: Experiment, table: Mapping[str, Any]) -> str:
         out += [far]
     out += ["", *(f"- {line}" for line in failures(table))]
     out += [f"- {line}" for line in dict.fromkeys(c["differs"] for c in table["cells"] if c["differs"])]
-    out += [f"- {line}" for line in e.remarks]
-    out += [line for claim in claims(e) for line in _claim(claim, table)]
+    out += [line for claim in said for line in _claim(claim, table)]
     return "\n".join(out) + "\n"
+
+
+def _folded(text: str, rows: int) -> str:
+    """A long table is opened by a click, so that what it says can be read on either side."""
+    if rows <= LONG:
+        return text
+    return f'<details markdown="1"><summary>The table: {rows} cells</summary>\n\n{text}\n</details>\n'
 
 
 def _claim(claim: Claim, table: Mapping[str, Any]) -> list[str]:

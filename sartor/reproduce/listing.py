@@ -44,8 +44,8 @@ def _workload(made: Reproduction) -> tuple[int, float]:
     known: dict[str, float] = {}
     for entry in made.entries.values():
         column = entry.column
-        wanted = [(v, s) for v in column.variants for s in entry.searched]
-        wanted += [(column.variants[0], s) for s in column.size.seeds if s not in entry.searched]
+        wanted = [(v, s) for v in column.variants for s in column.searched]
+        wanted += [(column.variants[0], s) for s in column.size.seeds if s not in column.searched]
         for variant, seed in wanted:
             recipe = column.recipe(variant, seed)
             known.setdefault(json.dumps(recipe.model_dump(), sort_keys=True), seconds(recipe))

@@ -35,7 +35,7 @@ class Size:
     seeds: tuple[int, ...]
     quick: bool = False
     only: Table = field(default_factory=dict)
-    rounds: int | None = None  # in place of those of the experiment
+    instead: Table = field(default_factory=dict)  # rounds, model: in place of those of the experiment
 
     @classmethod
     def of(
@@ -44,7 +44,7 @@ class Size:
         quick: bool,
         seeds: int | None = None,
         only: Table | None = None,
-        rounds: int | None = None,
+        instead: Table | None = None,
     ) -> Size:
         """As it is asked for on the command line."""
         given = experiment.quick.seeds if quick else experiment.seeds
@@ -61,7 +61,7 @@ class Size:
             for one in value if isinstance(value, list) else [value]:
                 if not any(matches(outline(c), {key: one}) for c in cells):
                     raise unknown(f"{key} in --only", one, {str(outline(c)[key]) for c in cells if key in outline(c)})
-        return cls(tuple(given), quick, wanted, rounds)
+        return cls(tuple(given), quick, wanted, instead or {})
 
     def cells(self, experiment: Experiment) -> list[Cell]:
         """The cells in it."""
@@ -146,14 +146,25 @@ class Column:
         run, own = merged(run, self.cell.run), merged(own, self.cell.settings)
         if self.size.quick:
             run = merged(merged(run, e.quick.run), _of(e.quick.datasets, dataset))
-        if self.size.rounds is not None:
-            run["rounds"] = self.size.rounds
-        return {"diagnostics": False, **run, "method": method, "settings": own}
+        return {"diagnostics": False, **run, **self.size.instead, "method": method, "settings": own}
 
     def recipe(self, variant: Mapping[str, Any], seed: int) -> Recipe:
         """One run."""
         tuned = merged(self.values["settings"], variant)
         return Recipe.of({**self.values, "settings": tuned, "seed": seed}, f"{self.experiment.name}: {self.cell.name}")
+
+    @property
+    def searched(self) -> tuple[int, ...]:
+        """The seeds with which the grid is searched."""
+        seeds = self.size.seeds
+        return seeds if len(self.variants) == 1 else seeds[: self.experiment.tune_seeds or len(seeds)]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of all that its numbers depend on but for the seeds: equal ones may be put together."""
+        runs = [key_of(self.recipe(variant, 0)) for variant in self.variants]
+        chosen = [self.by, self.tuned_on, list(self.searched)] if len(runs) > 1 else []
+        return _digest([runs, chosen, self.reading.model_dump()])
 
     def same_as(self, other: Column) -> bool:
         """Whether both columns would hold the same numbers."""
@@ -189,7 +200,11 @@ def key_of(recipe: Recipe) -> str:
     """
     plain = type(recipe).of({}).model_dump()
     kept = {k: v for k, v in recipe.resolved().model_dump().items() if k not in IDLE and v != plain[k]}
-    return hashlib.sha256(json.dumps([FORMAT, kept], sort_keys=True).encode()).hexdigest()[:20]
+    return _digest([FORMAT, kept])
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:20]
 
 
 def _of(tables: Mapping[str, Table], dataset: str) -> Table:

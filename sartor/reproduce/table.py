@@ -13,7 +13,7 @@ from .cells import Cell, about, papers
 from .experiment import Experiment, Table
 from .mapping import Column, Size
 from .runs import Job, Moment, Player, Store, job_of
-from .values import NOT_RUN, Value, over_seeds, score, verdict
+from .values import NOT_RUN, Value, over_seeds, score, stored_value, together, verdict
 
 
 @dataclass
@@ -24,30 +24,52 @@ class Entry:
     refused: str | None = None
     winner: Table | None = None  # the settings that were chosen, {} without a grid
     jobs: list[Job] = field(default_factory=list)  # of the winner, one for each seed
+    before: dict[str, Value] = field(default_factory=dict)  # numbers of its cells that a stored table has
     _made: dict[tuple[str, int], Job] = field(default_factory=dict)
 
+    def take_over(self, rows: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take the numbers of a stored table, by cell, where they are of the same settings and of seeds asked for."""
+        which = "_authors" if self.column.authors else ""
+        if any(row.get(f"of{which}") != self.column.fingerprint for row in rows.values()):
+            return
+        found = {name: stored_value(row, which) for name, row in rows.items()}
+        seeds = {s for value in found.values() for s in value.each}  # of a cell that lacks a number, others know them
+        if any(value.seeds != len(seeds) for value in found.values()) or not seeds <= {str(s) for s in self.seeds}:
+            return
+        self.before = found
+        self.winner = next(iter(rows.values())).get(f"tuned{which}") or self.column.variants[0]
+
     @property
-    def searched(self) -> tuple[int, ...]:
-        """The seeds with which the grid is searched."""
-        e, seeds = self.column.experiment, self.column.size.seeds
-        return seeds if len(self.column.variants) == 1 else seeds[: e.tune_seeds or len(seeds)]
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds that are asked for."""
+        return self.column.size.seeds
+
+    @property
+    def known(self) -> set[int]:
+        """The seeds that need not be played, as their numbers were stored."""
+        return {int(s) for value in self.before.values() for s in value.each}
 
     def first(self) -> list[Job]:
         """What is played before anything is chosen."""
         try:
-            return [j for v in self.column.variants for j in self._jobs(v, self.searched)]
+            if self.winner is not None and self.known:
+                return self._unknown(self.winner)
+            return [j for v in self.column.variants for j in self._jobs(v, self.column.searched)]
         except SartorError as e:
             self.refused = str(e)
             return []
 
     def choose(self, store: Store) -> list[Job]:
         """Choose the best variant; what is still to be played of it."""
-        if self.refused is None:
+        if self.refused is None and not self.known:
             self.winner = self._best(store)
         if self.winner is None:
             return []
-        self.jobs = self._jobs(self.winner, self.column.size.seeds)
-        return self.jobs
+        self.jobs = self._jobs(self.winner, self.seeds)
+        return self._unknown(self.winner)
+
+    def _unknown(self, variant: Table) -> list[Job]:
+        return self._jobs(variant, [s for s in self.seeds if s not in self.known])
 
     def _best(self, store: Store) -> Table | None:
         c = self.column
@@ -57,12 +79,12 @@ class Entry:
             return None  # a part of a grid would be another choice
         scores = []
         for variant in c.variants:
-            runs = [store.get(j.key) for j in self._jobs(variant, self.searched)]
+            runs = [store.get(j.key) for j in self._jobs(variant, c.searched)]
             good = [r for r in runs if r is not None and "error" not in r]
             scores.append(score(good, c.by, c.reading, c.tuned_on) if len(good) == len(runs) else None)
         known = [(s, -i) for i, s in enumerate(scores) if s is not None]
         if not known:
-            tried = [store.get(j.key) or {} for v in c.variants for j in self._jobs(v, self.searched)]
+            tried = [store.get(j.key) or {} for v in c.variants for j in self._jobs(v, c.searched)]
             reasons = [r["error"] for r in tried if "error" in r]
             self.refused = reasons[0] if reasons else "no value of the grid could be scored: is there validation data?"
             return None
@@ -70,7 +92,12 @@ class Entry:
 
     def missing(self, store: Store) -> set[str]:
         """The runs that are still to be played, as far as they are known."""
-        return {j.key for j in [*self.first(), *self.jobs] if store.get(j.key) is None}
+        wanted = [*self.first(), *(j for j in self.jobs if j.recipe.seed not in self.known)]
+        return {j.key for j in wanted if store.get(j.key) is None}
+
+    def ready(self, store: Store) -> set[str]:
+        """The runs behind its numbers."""
+        return {j.key for j in self.jobs if j.recipe.seed in self.known or store.get(j.key) is not None}
 
     def _jobs(self, variant: Mapping[str, Any], seeds: Sequence[int]) -> list[Job]:
         name = repr(variant)
@@ -89,24 +116,21 @@ class Entry:
         """Settings of a grid that was not searched: its middle values."""
         return self.winner if self.winner and len(self.column.variants) == 1 else None
 
-    def count(self) -> int:
-        """How many runs it takes."""
-        v = len(self.column.variants)
-        return v * len(self.searched) + len(self.column.size.seeds) - len(self.searched)
-
     def outcome(self, store: Store, cell: Cell) -> tuple[Value | None, str]:
         """The number of one of its cells over the seeds that ended well, and the verdict."""
         if self.refused is not None:
             return None, f"failed: {self.refused}"
-        kept = [store.get(j.key) for j in self.jobs]
+        before = self.before.get(cell.name)
+        kept = [store.get(j.key) for j in self.jobs if j.recipe.seed not in self.known]
         there = [r for r in kept if r is not None]
         good = [r for r in there if "error" not in r]
-        if not good:
+        if not good and before is None:
             return None, f"failed: {there[0]['error']}" if there else NOT_RUN
-        value = over_seeds(good, cell, self.column.reading)
-        if value is None:
+        value = over_seeds(good, cell, self.column.reading) if good else None
+        if good and value is None:
             return None, f"failed: {cell.keys['method']} has no {cell.model} model"
-        return value, verdict(cell, value)
+        both = together(before, value) if before and value else before or value
+        return both, verdict(cell, both)
 
 
 @dataclass
@@ -117,6 +141,7 @@ class Reproduction:
     size: Size
     folder: Path
     beside: bool = False  # whether the folders around it are those of other experiments
+    stored: Mapping[str, Any] | None = None  # a table whose numbers are taken over
     entries: dict[tuple[str, bool], Entry] = field(default_factory=dict)  # by combination, and whether as the authors
 
     def __post_init__(self) -> None:
@@ -131,6 +156,14 @@ class Reproduction:
                 theirs = Column(self.experiment, cell, True, self.size)
                 if not theirs.same_as(written):
                     self.entries[cell.combination, True] = Entry(theirs)
+        if self.stored is not None:
+            self._take_over(self.stored)
+
+    def _take_over(self, stored: Mapping[str, Any]) -> None:
+        rows = {(row["where"], row["row"]): row for row in stored["cells"]}
+        for (combination, _), entry in self.entries.items():
+            own = [c for c in self.cells if c.combination == combination]
+            entry.take_over({c.name: rows.get((c.where, c.row), {}) for c in own})
 
     def play(self) -> Iterator[Moment]:
         """Play all that is missing: first every variant of the grids, then the best ones with the other seeds."""
@@ -154,11 +187,12 @@ class Reproduction:
             "unit": files[0]["unit"] if files and rows and any(c.paper is not None for c in self.cells) else "fraction",
             "command": command(e, self.size),
             "quick": self.size.quick,
-            "rounds": self.size.rounds,
+            "rounds": self.size.instead.get("rounds"),
+            "network": self.size.instead.get("model"),
             "seeds": len(self.size.seeds),
-            "runs": len({j.key for entry in self.entries.values() for j in entry.jobs if self.store.get(j.key)}),
+            "runs": len({key for entry in self.entries.values() for key in entry.ready(self.store)}),
             "missing": len({key for entry in self.entries.values() for key in entry.missing(self.store)}),
-            "data": _data(kept),
+            "data": {**(self.stored["data"] if self.stored else {}), **_data(kept)},
             "counts": _counts(rows, "verdict"),
             "counts_authors": _counts([r for r in rows if r["verdict_authors"] is not None], "verdict_authors"),
             "why_authors": None if e.authors is None else e.authors.why,
@@ -186,6 +220,7 @@ class Reproduction:
             row |= {f"loss_var{name}": _round(value and value.loss_var), f"round{name}": value.round if value else None}
             row |= {f"tuned{name}": entry.tuned if entry else None, f"untuned{name}": entry.untuned if entry else None}
             row |= {f"each{name}": {k: _round(v) for k, v in value.each.items()} if value else None}
+            row |= {f"of{name}": entry.column.fingerprint if entry and value else None}
         row |= {"row": cell.row, "where": cell.where, "doubtful": cell.doubtful, "differs": cell.differs}
         return row
 
@@ -201,7 +236,7 @@ def command(experiment: Experiment, size: Size) -> str:
     standard = experiment.quick.seeds if size.quick else experiment.seeds
     words = ["sartor", "reproduce", experiment.name, *(["--quick"] if size.quick else [])]
     words += [f"--seeds {len(size.seeds)}"] if len(size.seeds) != len(standard) else []
-    words += [f"--rounds {size.rounds}"] if size.rounds is not None else []
+    words += [f"--{key} {value}" for key, value in size.instead.items()]
     asked = {k: v for k, v in size.only.items() if not size.quick or experiment.quick.only.get(k) != v}
     for key, value in asked.items():
         text = f"{key}={','.join(map(str, value if isinstance(value, list) else [value]))}"

@@ -83,6 +83,35 @@ def over_seeds(runs: Sequence[Mapping[str, Any]], cell: Cell, reading: Reading) 
     )
 
 
+def stored_value(row: Mapping[str, Any], which: str) -> Value:
+    """The number that a row of a stored table has in a column ("" or "_authors")."""
+    each, seeds = row[f"each{which}"], row[f"seeds{which}"]
+    spread, loss, loss_var, at = (row.get(f"{key}{which}") for key in ("spread", "loss", "loss_var", "round"))
+    return Value(row.get(f"ours{which}"), row.get(f"std{which}"), seeds, spread, loss, loss_var, at, dict(each))
+
+
+def together(first: Value, second: Value) -> Value:
+    """The number over the seeds of both, which have none in common."""
+    each = first.each | second.each
+    values = list(each.values())
+    complete = first.mean is not None and second.mean is not None
+    n, m = first.seeds, second.seeds
+
+    def mean(a: float | None, b: float | None) -> float | None:
+        return None if a is None or b is None else (n * a + m * b) / (n + m)
+
+    return Value(
+        float(np.mean(values)) if complete else None,
+        float(np.std(values, ddof=1)) if complete else None,
+        n + m,
+        mean(first.spread, second.spread),
+        mean(first.loss, second.loss),
+        mean(first.loss_var, second.loss_var),
+        mean(first.round, second.round),
+        each,
+    )
+
+
 def score(runs: Sequence[Mapping[str, Any]], model: str, reading: Reading, on: str) -> float | None:
     """What a grid's best is chosen by: the mean validation accuracy in the round that is read; an oracle takes the test
     accuracy. None where there is no such number."""
