@@ -146,15 +146,19 @@ class PowerLaw:
     """A few labels per client and sizes with a long tail: lognormal weights, as in FedProx and pFedMe.
 
     Each client has `labels` different labels and a weight from a lognormal distribution with spread `sigma`; each class
-    is divided among the clients that hold it in proportion to their weights.
+    is divided among the clients that hold it in proportion to their weights. With `overlap` a client has as many
+    samples of a class, but all take the class's first ones, as in pFedMe's experiments: clients that share a label
+    share images, and most test samples of one client are training samples of another.
     """
 
     labels: int = 2
     sigma: float = 2.0
+    overlap: bool = False
 
     def __post_init__(self) -> None:
         whole("PowerLaw", labels=self.labels)
         real("PowerLaw", sigma=self.sigma)
+        flag("PowerLaw", overlap=self.overlap)
 
     def assign(
         self, y: np.ndarray, classes: int | None, keys: np.ndarray | None, clients: int | None, seed: int, minimum: int
@@ -165,4 +169,8 @@ class PowerLaw:
         rng = stream(seed, "partition/power-law")
         weight = rng.lognormal(0.0, self.sigma, m)
         floor = math.ceil(minimum / self.labels)
-        return Assignment(hand_out("PowerLaw", y, deal(m, self.labels, there, rng), weight, floor, rng))
+        rows = hand_out("PowerLaw", y, deal(m, self.labels, there, rng), weight, floor, rng)
+        if self.overlap:
+            held_of = [np.unique(y[r], return_counts=True) for r in rows]
+            rows = [np.concatenate([np.flatnonzero(y == c)[:n] for c, n in zip(*h, strict=True)]) for h in held_of]
+        return Assignment(rows, overlap=self.overlap)

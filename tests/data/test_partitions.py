@@ -263,6 +263,17 @@ def test_power_law_has_labels_and_a_long_tail() -> None:
     assert sizes.sum() == 70_000 and sizes.max() > 10 * np.median(sizes) and sizes.min() >= 10
 
 
+def test_a_power_law_with_overlap_gives_every_client_the_first_of_its_classes() -> None:
+    y = np.tile(np.arange(10), 700)
+    apart, shared = (p.PowerLaw(2, 0.4, overlap=o).assign(y, 10, None, 20, 0, 10) for o in (False, True))
+    assert shared.overlap and not apart.overlap
+    for a, b in zip(apart.rows, shared.rows, strict=True):
+        assert (np.bincount(y[a], minlength=10) == np.bincount(y[b], minlength=10)).all()
+        for c in np.unique(y[b]):
+            assert (b[y[b] == c] == c + 10 * np.arange((y[b] == c).sum())).all()  # the c-th, the (c+10)-th, ... sample
+    assert len(np.unique(np.concatenate(shared.rows))) < 0.5 * len(y)
+
+
 REFUSED = [
     (lambda: p.Labels(0), "Labels needs k to be a whole number of at least 1; got 0"),
     (lambda: p.Labels(2.5), "Labels needs k"),
