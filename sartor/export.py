@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from . import models
 from .data.columns import places
-from .data.inputs import Inputs
+from .data.inputs import Inputs, over_samples
 from .errors import SartorError, need
 from .storage import load_sealed, replacing, save_tensors
 
@@ -47,9 +47,8 @@ class Prepared(nn.Module):
         self.model, self.inputs, self.client = model, inputs, client
         self.kind = "images" if inputs.images else "table" if inputs.statistics else "numbers"
         if inputs.images is not None:
-            wide = [1] * (len(inputs.shape) - 1)
             for name, values in zip(("mean", "std"), inputs.images, strict=True):
-                self.register_buffer(name, torch.tensor(values, dtype=dtype).view(-1, *wide))
+                self.register_buffer(name, over_samples(values, inputs.shape, dtype))
         if inputs.statistics is not None:
             for name, own in zip(("fill", "centre", "spread"), inputs.statistics.of(client), strict=True):
                 self.register_buffer(name, torch.from_numpy(own).to(dtype))

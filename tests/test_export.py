@@ -113,6 +113,18 @@ def test_images_go_in_as_they_are(tmp_path: Path) -> None:
     torch.testing.assert_close(found, result.shared()(torch.from_numpy(pixels[:7]).float() / 255))
 
 
+def test_images_with_a_scale_for_each_pixel(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (60, 1, 6, 6), dtype=np.uint8)
+    mean, std = np.linspace(0.2, 0.6, 36), np.linspace(0.1, 0.4, 36)
+    scale = tuple(mean.tolist()), tuple(std.tolist())
+    clients = st.data.Dataset(pixels, np.arange(60) % 3, 3, "own", scale=scale).split("iid", clients=2)
+    result = st.fit(st.FedAvg(), st.models.layers(36, 3), clients, rounds=1)
+    result.export(0, tmp_path / "m.pt2")
+    found = torch.export.load(tmp_path / "m.pt2").module()(torch.from_numpy(pixels[:7]))
+    ready = (pixels[:7].reshape(7, 36) / 255 - mean) / std
+    torch.testing.assert_close(found, result.shared()(torch.from_numpy(ready).float().view(7, 1, 6, 6)))
+
+
 # --- predict ----------------------------------------------------------------------------------------------------------
 
 

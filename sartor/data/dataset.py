@@ -47,7 +47,7 @@ class Dataset:
     classes: int | None  # number of classes; None for regression
     name: str = "data"
     keys: np.ndarray | None = None  # [n] the natural client of each sample: writer, device, hospital
-    scale: Scale = ((0.0,), (1.0,))  # (mean, std) per channel of x/255; for uint8 only
+    scale: Scale = ((0.0,), (1.0,))  # (mean, std) per channel or per pixel of x/255; for uint8 only
     class_names: tuple[str, ...] = ()
     feature_names: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()  # of a table: `split` fills missing numbers (NaN) and puts numbers to scale

@@ -5,6 +5,7 @@ A run keeps it in inputs.json; a prediction, an export and a newcomer do exactly
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor
 from ..errors import SartorError
 from .columns import Column, Statistics, feature_names, places, ready, words
 
-Scale = tuple[tuple[float, ...], tuple[float, ...]]
+Scale = tuple[tuple[float, ...], tuple[float, ...]]  # means and standard deviations, of channels or of pixels
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,8 +108,14 @@ class Inputs:
 def scaled(samples: np.ndarray, scale: Scale, dtype: torch.dtype) -> Tensor:
     """Images [n, channels, ...] of uint8 as (x/255 − mean)/std."""
     x = torch.from_numpy(np.require(samples, requirements=["C", "W"]))
-    mean, std = (torch.tensor(s, dtype=dtype).view(-1, *[1] * (x.ndim - 2)) for s in scale)
+    mean, std = (over_samples(s, tuple(x.shape[1:]), dtype) for s in scale)
     return x.to(dtype).div_(255).sub_(mean).div_(std)
+
+
+def over_samples(values: tuple[float, ...], shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """A number for each channel, or for each pixel, in a form that fits samples of this shape."""
+    each = len(values) == math.prod(shape)
+    return torch.tensor(values, dtype=dtype).view(shape if each else (-1, *[1] * (len(shape) - 1)))
 
 
 def _listed(value: Any) -> Any:

@@ -79,6 +79,18 @@ def test_search_order(
     assert data.x.dtype == np.uint8 and data.x.shape == (30, 1, 28, 28) and data.scale == ((0.1307,), (0.3081,))
 
 
+def test_each_pixel_may_have_its_own_scale(tiny: None, cache: Path) -> None:
+    """(x − mean)/(std + 0.001) over all images, as pFedMe's data are made."""
+    put(cache / "mnist")
+    clients = load("mnist(pixels=true)").split("iid", clients=1)
+    wanted = (IMAGES - IMAGES.mean(0)) / (IMAGES.std(0) + 0.001)
+    found = clients.x.double().numpy()[:, 0]
+    key = lambda images: images[np.argsort(images[:, 0, 0])]  # noqa: E731  # clients' samples are in another order
+    np.testing.assert_allclose(key(found), key(wanted), rtol=1e-4, atol=1e-4)
+    with pytest.raises(SartorError, match="mnist needs pixels to be true or false; got 2"):
+        load("mnist(pixels=2)")
+
+
 def test_first_place_wins(tiny: None, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SARTOR_DATA", str(tmp_path / "shared"))
     wanted = [put(tmp_path / "root" / "mnist"), put(tmp_path / "shared" / "mnist"), put(cache / "mnist")]
