@@ -212,7 +212,7 @@ def test_a_data_set_that_is_not_on_the_machine_fails_its_cells_and_no_others(
     assert rows["vehicle"]["verdict"].startswith("failed: vehicle is not found in")
 
 
-def test_quick_only_seeds_and_rounds(tmp_path: Path) -> None:
+def test_quick_only_seeds_rounds_and_model(tmp_path: Path) -> None:
     path = write(tmp_path)
     good("reproduce", path, "--quick", "--out", tmp_path / "a")
     found = table(tmp_path / "a")
@@ -221,25 +221,15 @@ def test_quick_only_seeds_and_rounds(tmp_path: Path) -> None:
     good("reproduce", path, "--quick", "--only", "method=ditto", "--only", "lam=best", "--out", tmp_path / "c")
     assert table(tmp_path / "c")["cells"][0]["untuned"] == {"lam": 0.5}  # a grid is not searched: its middle value
     assert "(lam = 0.5, not tuned)" in (tmp_path / "c" / "table.md").read_text(encoding="utf-8")
-    good(
-        "reproduce",
-        path,
-        "--only",
-        "model=personal",
-        "--only",
-        "method=flame",
-        "--seeds",
-        3,
-        "--rounds",
-        1,
-        "--out",
-        tmp_path / "b",
-    )
+    only = ("--only", "model=personal", "--only", "method=flame")
+    good("reproduce", path, *only, "--seeds", 3, "--rounds", 1, "--model", "mlp", "--out", tmp_path / "b")
     found = table(tmp_path / "b")
     assert [c["row"] for c in found["cells"]] == ["FLAME-PM"] and found["cells"][0]["seeds"] == 3
-    assert found["command"] == "sartor reproduce small --seeds 3 --rounds 1 --only model=personal --only method=flame"
+    assert found["command"] == f"sartor reproduce small --seeds 3 --rounds 1 --model mlp {' '.join(only)}"
+    assert (found["rounds"], found["network"]) == (1, "mlp")
     kept = [json.loads(p.read_text()) for p in (tmp_path / "b" / "runs").glob("*.json")]
     assert {k["recipe"]["seed"] for k in kept} == {0, 1, 2} and {k["recipe"]["rounds"] for k in kept} == {1}
+    assert {k["recipe"]["model"] for k in kept} == {"mlp"}
 
 
 def test_the_json_of_the_command_line_is_the_table(finished: tuple[Path, Path]) -> None:

@@ -115,6 +115,7 @@ def test_other_refusals(tmp_path: Path) -> None:
     assert "--only takes key=values" in refused("reproduce", path, "--only", "digits")
     assert "--seeds is how many seeds" in refused("reproduce", path, "--seeds", 0)
     assert "--rounds is at least 1" in refused("reproduce", path, "--rounds", 0)
+    assert "unknown model 'softmx': did you mean softmax" in refused("reproduce", path, "--model", "softmx")
     assert "no such cells" in refused("reproduce", path, "--only", "method=flame", "--only", "lam=best")
     bad = write(tmp_path / "bad", "title = ")
     assert "is not valid TOML" in refused("reproduce", bad)

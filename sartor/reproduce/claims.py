@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean, median
 from typing import Any, NamedTuple
 
-from .cells import UNITS, about, matches
+from .cells import UNITS, about, in_words, matches
 from .experiment import Claim, Experiment, Table
 from .outputs import has_authors, name, number
 
@@ -57,7 +57,8 @@ def cases(cells: Sequence[Mapping[str, Any]], claim: Claim, order: Sequence[Tabl
         values = [[_value(c, column, claim.measure, seeds) for c in cells] for cells in members]
         known = [[v for v in of_one if v is not None] for of_one in values]
         if all(k and len(k) == len(v) for k, v in zip(known, values, strict=True)):
-            out.append(Case(", ".join(str(v) for v in key if v is not None), known))
+            alike = {k: v for k, v in zip(keys, key, strict=True) if v is not None}
+            out.append(Case(", ".join(in_words(alike)), known))
     return out
 
 

@@ -12,7 +12,7 @@ from ..errors import SartorError, need
 from ..storage import read_json, replacing, write_text
 from .claims import claims, distances, judged
 from .experiment import FOLDER, Claim, Experiment, load, names
-from .in_short import in_short
+from .in_short import in_short, is_reduced
 from .outputs import counted, failures, has_authors, markdown
 from .values import POINT
 
@@ -155,7 +155,7 @@ def _section(experiment: Experiment, table: Mapping[str, Any]) -> str:
     out += [f"As written: {counted(table)}."]
     if has_authors(table):
         out += [f"With the authors' switches: {counted(table, 'counts_authors')}. These are: {table['why_authors']}."]
-    if not table["quick"] and (far := distances(table)):
+    if not table["quick"] and not is_reduced(table) and (far := distances(table)):
         out += [far]
     out += ["", *(f"- {line}" for line in failures(table))]
     out += [f"- {line}" for line in dict.fromkeys(c["differs"] for c in table["cells"] if c["differs"])]

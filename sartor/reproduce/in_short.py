@@ -18,8 +18,13 @@ def in_short(table: Mapping[str, Any], claims: Sequence[Claim]) -> str:
     """Two or three sentences: how many printed numbers and how many claims come out, in each of our columns."""
     if table["quick"]:
         return QUICK
-    reduced = bool(table["rounds"] or table.get("network"))
-    return " ".join(filter(None, [REDUCED if reduced else _numbers(table), _claims(table, claims), _not_run(table)]))
+    numbers = REDUCED if is_reduced(table) else _numbers(table)
+    return " ".join(filter(None, [numbers, _claims(table, claims), _not_run(table)]))
+
+
+def is_reduced(table: Mapping[str, Any]) -> bool:
+    """Whether something took the place of what the experiment says, so that distances mean little."""
+    return bool(table["rounds"] or table.get("network"))
 
 
 def _numbers(table: Mapping[str, Any]) -> str:
