@@ -14,7 +14,7 @@ from .claims import claims, distances, judged
 from .experiment import FOLDER, Claim, Experiment, load, names
 from .in_short import in_short, is_reduced
 from .outputs import counted, failures, has_authors, markdown
-from .values import POINT
+from .values import POINT, UNPRINTED
 
 RESULTS = FOLDER / "results"
 DOCUMENT = FOLDER.parent.parent / "docs" / "reproductions.md"
@@ -152,9 +152,11 @@ def _section(experiment: Experiment, table: Mapping[str, Any]) -> str:
     picture = _figure(table)
     out += [f"![{e.title}]({picture.relative_to(DOCUMENT.parent).as_posix()})", ""] if picture.exists() else []
     out += [_folded(markdown(table), len(table["cells"]))]
-    out += [f"As written: {counted(table)}."]
+    printed = set(table["counts"]) - {UNPRINTED}  # or not run: worth a line
+    out += [f"As written: {counted(table)}."] if printed else []
     if has_authors(table):
-        out += [f"With the authors' switches: {counted(table, 'counts_authors')}. These are: {table['why_authors']}."]
+        theirs = f"With the authors' switches: {counted(table, 'counts_authors')}. These" if printed else "The switches"
+        out += [f"{theirs} are: {table['why_authors']}."]
     if not table["quick"] and not is_reduced(table) and (far := distances(table)):
         out += [far]
     out += ["", *(f"- {line}" for line in failures(table))]
