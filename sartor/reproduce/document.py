@@ -133,7 +133,8 @@ def _size(table: Mapping[str, Any]) -> str:
     instead += [f"the model {table['network']}"] if table.get("network") else []
     reduced = f", {' and '.join(instead)} in place of the experiment's" if instead else ""
     missing = f", not finished: {table['missing']} runs are missing" if table.get("missing") else ""
-    return f"{'quick' if table['quick'] else 'full'}, {seeds}{reduced}{missing}"
+    size = "quick" if table["quick"] else "reduced" if instead else "full"
+    return f"{size}, {seeds}{reduced}{missing}"
 
 
 def _section(experiment: Experiment, table: Mapping[str, Any]) -> str:
