@@ -132,7 +132,8 @@ def test_what_is_half_written_is_looked_at_again(served: tuple[Path, int]) -> No
 
 
 def test_ctrl_c_ends_it(tmp_path: Path) -> None:
-    code = "import sys; sys.argv = ['sartor', 'watch', sys.argv[1]]; from sartor.cli import main; main()"
+    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "  # may be ignored here
+    code += "sys.argv = ['sartor', 'watch', sys.argv[1]]; from sartor.cli import main; main()"
     words = [sys.executable, "-c", code, str(tmp_path)]
     watching = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
     assert watching.stdout is not None
