@@ -37,12 +37,12 @@ def digits() -> Dataset:
 def _grey(
     name: str, names: tuple[str, ...], root: str | Path | None, download: bool, base_url: str | None, pixels: bool
 ) -> Dataset:
+    need(isinstance(pixels, bool), f"{name} needs pixels to be true or false; got {pixels!r}.")
     arrays = []
     for path, digest in zip(obtain(name, root, download, base_url), DIGESTS[name].values(), strict=True):
         check_digest(path, digest)
         arrays.append(read_idx(path))
     x, y = np.concatenate(arrays[0::2]), np.concatenate(arrays[1::2])
-    need(isinstance(pixels, bool), f"{name} needs pixels to be true or false; got {pixels!r}.")
     scale = _each_pixel(x) if pixels else GREY
     return Dataset(x[:, None], y.astype(np.int64), 10, name, scale=scale, class_names=names)
 
