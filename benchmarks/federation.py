@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 
 SIZES = {7_850: (784, 10), 1_000_000: (9_999, 100)}  # by the numbers of a softmax model: features and classes
@@ -99,7 +99,7 @@ def one_process(sites: int, count: int) -> Seen:
     """A process with a server and all its sites."""
     from sites import Federation, tables
 
-    from sartor.recipe import Recipe
+    from sartor.run.recipe import Recipe
 
     seen: Seen = {}
     with tempfile.TemporaryDirectory() as work:

@@ -29,7 +29,7 @@ from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
 from work import MU, WORKS, epoch, federation, start
 
-from sartor.rounds import Run
+from sartor.run.rounds import Run
 
 CASES = [("softmax", "fedavg", 3.0), ("softmax", "fedprox", None), ("cnn", "fedavg", 1.0)]
 TOLERANCE = 1e-4  # both compute in float32

@@ -20,7 +20,7 @@ from measure import AT_LEAST, Threads, emit, seconds, take_turns
 from torch import Tensor
 from work import CLASSES, TEST, WORKS, Work, federation, start
 
-from sartor.rounds import play
+from sartor.run.rounds import play
 
 ROUNDS = 10  # one of them with evaluation
 SIDE_BY_SIDE = 2

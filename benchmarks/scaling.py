@@ -24,8 +24,8 @@ from work import METHODS, SEED, WORKS, federation, outcome, start
 import sartor as st
 from sartor.core import Method
 from sartor.data.clients import Clients
-from sartor.fit import prepare
-from sartor.rounds import Run
+from sartor.run.assemble import prepare
+from sartor.run.rounds import Run
 
 COHORT, BASE = 100, 1_000
 SIZES = (10_000, 100_000)

@@ -18,8 +18,8 @@ import sartor as st
 from sartor.core import Method
 from sartor.data.clients import Clients
 from sartor.errors import SartorError
-from sartor.fit import prepare
-from sartor.rounds import Run
+from sartor.run.assemble import prepare
+from sartor.run.rounds import Run
 from sartor.seeds import orders, stream
 
 SEED = 0

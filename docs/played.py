@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 import sartor as st
-from sartor.fit import prepare
-from sartor.rows import Rows
-from sartor.settings import method_from
+from sartor.client_table import Rows
+from sartor.run.assemble import prepare
+from sartor.run.settings import method_from
 
 AGAINST = {"down": "what it was sent", "last": "its own last message", "sum": "nothing: it is a difference already"}
 REMEMBERED = {"share": "every client's share of the samples", "products": "the inner products of all pairs of models"}

@@ -2,11 +2,7 @@
 
 from . import aggregators, compressors, data, models
 from .data import IID, Clients, Dirichlet, Dominant, Hybrid, Labels, Natural, Noise, PowerLaw, Quantity, Shards
-from .dynamic import DynamicLam
 from .errors import Diverged, OverBudget, SartorError, Silent
-from .export import load as load_model
-from .failures import Failures
-from .fit import fit
 from .methods import (
     APFL,
     EWC,
@@ -38,9 +34,13 @@ from .methods import (
     PerFedAvg,
     PFedMe,
 )
-from .result import Result
+from .run.absences import Failures
+from .run.export import load as load_model
+from .run.play import fit
+from .run.result import Result
 from .solvers import SGD, Adam, Early, Exact, Inexact
 from .wrappers import Privacy, attacks
+from .wrappers.dynamic_lam import DynamicLam
 
 __version__ = "0.1.0"
 

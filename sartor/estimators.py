@@ -24,12 +24,12 @@ from torch import nn
 
 from . import models
 from .core import Method
-from .data.columns import Column, learn
 from .data.dataset import Dataset
+from .data.tables.columns import Column, learn
 from .errors import SartorError, need, one_of
-from .export import said
-from .fit import fit
-from .settings import method_from
+from .run.export import said
+from .run.play import fit
+from .run.settings import method_from
 
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 

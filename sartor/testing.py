@@ -16,16 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .client_table import Rows
 from .core import Method, Server, State
 from .data.clients import Clients
 from .engines import LocalEngine, SerialEngine
 from .engines.local import problem_of
 from .errors import unknown
-from .fit import fit, natural_loss
 from .models import layers
-from .rounds import Run
-from .rows import Rows
-from .tasks import ModelTask
+from .run.assemble import natural_loss
+from .run.play import fit
+from .run.rounds import Run
+from .tasks.task import ModelTask
 from .wrappers import attacks
 
 Make = Callable[[], Method]

@@ -29,7 +29,7 @@ from commandline import good, hospitals, stop_in_round
 from commandline import sartor as call
 from sites import SMALL, Federation, tables, vectors
 
-from sartor.recipe import Recipe
+from sartor.run.recipe import Recipe
 from sartor.storage import load_tensors
 
 STORED = Path(__file__).with_name("golden.json")
@@ -206,6 +206,7 @@ def fingerprint(folder: Path) -> dict[str, Any]:
         name = path.relative_to(folder).as_posix()
         if path.name == "summary.json":
             summary = _timeless(json.loads(path.read_text()))
+            summary["data"] = Path(summary["data"]).name  # of a file, without the folder of this call
             for model in ("personal", "global", "chosen"):
                 if summary.get(model):
                     numbers[f"{name} {model}"] = summary[model]["loss_mean"]

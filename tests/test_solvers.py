@@ -11,11 +11,11 @@ from torch import Tensor
 import sartor as st
 from sartor.core import Local
 from sartor.couplings import Coupling, Free, Projected, Projection, Quadratic
-from sartor.diagnostics import curvature, inner_loop_warnings, prox_facts
 from sartor.engines.stack import Stack
+from sartor.methods.parts.diagnostics import curvature, inner_loop_warnings, prox_facts
 from sartor.models import layers
 from sartor.solvers import Solver
-from sartor.tasks import ModelTask
+from sartor.tasks.task import ModelTask
 
 DOUBLE = torch.float64
 c, d, k = 3, 7, 4

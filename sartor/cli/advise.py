@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
-from .. import advise as advising
 from ..data import describe
-from ..grid import listed
 from ..methods import entry
-from ..recipe import Recipe
 from ..report import terminal
-from ..tune import set_line
-from ..verdict import verdict
+from ..run.recipe import Recipe
+from ..study import advise as advising
+from ..study.scenarios import listed
+from ..study.tune import set_line
+from ..study.verdict import verdict
 from .compare import keep
 from .console import app, err, out, say_columns, say_where
 from .options import ENGINE, PROBLEM, SOLVER, Json, Quiet, takes, values

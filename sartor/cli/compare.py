@@ -10,21 +10,21 @@ from typing import Annotated, Any
 
 import typer
 
-from ..compare import Comparison, Step, cell_name, named
-from ..compare import compare as compare_all
 from ..data import describe
 from ..errors import need
-from ..grid import Scenario, listed, scenarios
 from ..methods import entry
-from ..recipe import Recipe
 from ..report import page, robustness, terminal
 from ..report.foot import judged
 from ..report.look import FLOOR
-from ..settings import has_lam
+from ..run.recipe import Recipe
+from ..run.settings import has_lam
+from ..run.trackers import Tracking, check
 from ..storage import write_json
-from ..trackers import Tracking, check
-from ..tune import winners
-from ..verdict import verdict
+from ..study.compare import Comparison, Step, cell_name, named
+from ..study.compare import compare as compare_all
+from ..study.scenarios import Scenario, listed, scenarios
+from ..study.tune import winners
+from ..study.verdict import verdict
 from . import completion
 from .console import app, err, out, say_columns, say_where, somewhere, vacant
 from .options import RUN, Json, Quiet, Track, assignments, by_method, numbers, takes, values, written

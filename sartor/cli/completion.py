@@ -6,7 +6,8 @@ from collections.abc import Callable
 from glob import glob
 from pathlib import Path
 
-from .. import catalogue, theory
+from ..papers import theory
+from . import catalogue
 
 Offers = Callable[[str], list[tuple[str, str]]]
 FILES = (".csv", ".parquet", ".npz")

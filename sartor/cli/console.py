@@ -12,9 +12,9 @@ from rich.console import Console
 
 from .. import __version__
 from ..data import Clients
-from ..data.columns import grouped
+from ..data.tables.columns import grouped
 from ..errors import need
-from ..recipe import Recipe
+from ..run.recipe import Recipe
 
 app = typer.Typer(
     add_completion=True,

@@ -42,7 +42,7 @@ def federation_init(
 ) -> None:
     """Make a kit for the server and one for each site: certificates, keys, and settings that allow nothing else."""
     _needs_nvflare()
-    from ..deploy import kits
+    from ..federation import kits
 
     named = [s.strip() for s in sites.split(",")]
     kits.make(name, server, named, folder, days)
@@ -53,7 +53,7 @@ def federation_init(
 def federation_status(kit: KitFolder, as_json: Json = False) -> None:
     """Say where the run of a kit is."""
     _needs_nvflare()
-    from ..deploy import commands
+    from ..federation import commands
 
     found = commands.status(kit)
     print(json.dumps(found, indent=1) if as_json else commands.words(found))
@@ -67,7 +67,7 @@ def federation_export(
 ) -> None:
     """Copy a kit's models: the global one at the server, at a site its clients' own."""
     _needs_nvflare()
-    from ..deploy import commands
+    from ..federation import commands
 
     lines = commands.export(kit, folder)
     print(json.dumps(lines, indent=1, ensure_ascii=False) if as_json else "\n".join(lines))
@@ -88,8 +88,8 @@ def server(
     Started again after a crash, it goes on to the same bytes.
     """
     _needs_nvflare()
-    from ..deploy.server import Server
-    from ..federation import Waiting
+    from ..federation.rounds import Waiting
+    from ..federation.supervise_server import Server
 
     waiting = Waiting(round_timeout, min_clients, leave_out_after)
     left = Server(kit, recipe, waiting, join_timeout, _saying(as_json)).play()
@@ -125,8 +125,8 @@ def client(
     Started again after a crash, it goes on to the same bytes.
     """
     _needs_nvflare()
-    from ..deploy.client import Client
-    from ..deploy.member import Own
+    from ..federation.site import Own
+    from ..federation.supervise_site import Client
 
     what, _, value = share.partition("=")
     need(what == "metrics", f"--share takes metrics=each, mean or none; got {share!r}.")

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from .. import __version__, catalogue, doctor, estimate
-from ..recipe import Recipe
+from .. import __version__
 from ..report import terminal
-from . import completion
+from ..run.recipe import Recipe
+from . import catalogue, completion, doctor, estimate
 from .console import app, err, out, print_rows
 from .options import Json
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import SartorError, need, unknown
-from ..recipe import Recipe
+from ..run.recipe import Recipe
 from . import completion
 
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from .. import export as exporting
-from .. import predict as predictions
 from ..errors import need
+from ..run import export as exporting
+from ..run import predict as predictions
 from ..storage import write_text
 from .console import app
 

@@ -11,7 +11,7 @@ import typer
 from ..errors import need
 from ..report import material, page, server
 from ..storage import write_text
-from ..verdict import verdict
+from ..study.verdict import verdict
 from .console import app, out
 from .options import Json, Quiet
 

@@ -12,9 +12,9 @@ import typer
 
 from .. import models
 from ..errors import need, unknown
-from ..grid import listed
+from ..papers.reproduce import Reproduction, Size, checked, document, figures, listing, outputs
 from ..report import page, terminal
-from ..reproduce import Reproduction, Size, checked, document, figures, listing, outputs
+from ..study.scenarios import listed
 from . import completion
 from .console import app, err, out
 from .options import Json, Quiet, assignments

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from ..compare import play_recipe
 from ..data import Clients, describe
 from ..errors import need
-from ..recipe import FREE, Recipe
 from ..report import page, terminal
-from ..result import Result
-from ..trackers import Tracking, check
+from ..run.play import play_recipe
+from ..run.recipe import FREE, Recipe
+from ..run.result import Result
+from ..run.trackers import Tracking, check
 from . import completion
 from .console import app, err, out, say_columns, say_where, somewhere, vacant
 from .options import RUN, Json, Quiet, Track, assignments, takes, values, written

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from .. import catalogue, theory
 from ..errors import need
+from ..papers import theory
+from ..papers.theory import shown
 from ..report import terminal
-from ..theory import shown
-from . import completion
+from . import catalogue, completion
 from .console import app, err, out, print_rows
 from .options import Json, Quiet, assignments
 

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from ..methods import entry
-from ..recipe import Recipe
 from ..report import terminal
-from ..tune import Tuning, set_line
-from ..tune import tune as tune_all
+from ..run.recipe import Recipe
+from ..study.tune import Tuning, set_line
+from ..study.tune import tune as tune_all
 from . import completion
 from .console import app, err, out, say_where
 from .options import (

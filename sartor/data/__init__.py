@@ -2,6 +2,7 @@
 
 from .clients import Clients
 from .dataset import Dataset
+from .loading import DATASETS, find, load
 from .measures import describe, facts, measure
 from .partitions import (
     IID,
@@ -19,8 +20,7 @@ from .partitions import (
     parse,
     spell,
 )
-from .sources import DATASETS, find, load
-from .tables import from_arrays
+from .tables.own_data import from_arrays
 
 __all__ = [
     "DATASETS",

@@ -10,13 +10,13 @@ import torch
 
 from ..errors import need, one_of
 from ..seeds import stream
-from .assignment import Assignment, Partition, held, whole
 from .clients import PARTS, Clients
-from .columns import WAYS, Column, learn, ready
-from .columns import feature_names as names_of
 from .inputs import Inputs, Scale
 from .measures import measure
 from .partitions import name_of, parse, settings, spell
+from .partitions.assignment import Assignment, Partition, held, whole
+from .tables.columns import WAYS, Column, learn, ready
+from .tables.columns import feature_names as names_of
 
 _PIECE = 1 << 16  # rows that are looked at together
 

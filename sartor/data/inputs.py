@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SartorError
-from .columns import Column, Statistics, feature_names, places, ready, words
+from .tables.columns import Column, Statistics, feature_names, places, ready, words
 
 Scale = tuple[tuple[float, ...], tuple[float, ...]]  # means and standard deviations, of channels or of pixels
 

@@ -27,9 +27,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..client_table import rows_of, span
 from ..core import State
 from ..errors import Diverged, SartorError
-from ..rows import rows_of, span
 
 Request = dict[str, Any]
 Train = Callable[[int, np.ndarray, State], tuple[State, State]]  # round, ids, downlink → states, messages

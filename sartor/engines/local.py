@@ -20,13 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..client_table import Empty, Memory, Rows, rows_of, span
 from ..core import Method, Problem, State, Task
 from ..data.clients import Clients
 from ..errors import Diverged, SartorError
-from ..rows import Empty, Memory, Rows, rows_of, span
-from ..threads import cores, one_thread
 from . import forked
 from .stack import Stack
+from .threads import cores, one_thread
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")

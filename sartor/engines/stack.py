@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import compiled, linear
+from ..client_table import row_of
 from ..core import Batch, Plan, Pull, State, Task
 from ..data.clients import Clients
-from ..rows import row_of
 from ..seeds import hashes, orders
+from ..tasks import compiled, linear_steps
 
 _SWEEP = 1024  # samples of each client that a pass without training looks at in one go
 _STATISTICS = 2048  # training samples of each client behind its batch-normalisation statistics
@@ -110,7 +110,7 @@ class Stack:
         takes = self._takes(plan.size, plan.epochs, plan.steps)
         rows, y, weight = (v[plan.start :] for v in self._order(plan.stream, plan.size, plan.start + takes))
         self._count(len(theta), takes * plan.repeats)
-        linear.descend_(*kind, theta, self.data.x, rows, y, weight, takes, plan.repeats, plan.lr, lam, anchor)
+        linear_steps.descend_(*kind, theta, self.data.x, rows, y, weight, takes, plan.repeats, plan.lr, lam, anchor)
         return True
 
     # --- whole parts ------------------------------------------------------------------------------------------------

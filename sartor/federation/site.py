@@ -1,203 +1,198 @@
-"""A site: one or more clients with their own data, states and disk, that answer what a server asks. No transport here.
-
-Exactly once. A message is named by (run, round, client), and the server says with each request after which round it
-last heard the client (`since`). The site begins from its state after that round, never from a later one, and writes the
-new state with the reply to its disk before it answers. So a repeated request is answered from the disk, and a round
-whose answer never arrived has not happened: the next one begins where the server believes the client to be.
-"""
+"""A site of a federation: its file, what it agreed to, and its clients once it has joined. Engines hand it requests."""
 
 from __future__ import annotations
 
-import hashlib
-import traceback
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ..core import State
-from ..errors import Diverged, SartorError
-from .messages import Damaged, Message, Spec, decode, encode, packed, plain, row, unpacked
-from .store import Held, Keeper, stacked
+from ..data import Clients, Dataset, load
+from ..engines.local import LocalEngine
+from ..engines.stateless import Bench
+from ..errors import SartorError, need, one_of
+from ..run.recipe import TYPES, Recipe
+from ..run.result import Result
+from ..storage import read_json, save_tensors, write_json
+from . import table_schema
+from .rounds.agreement import check, digest
+from .rounds.client_store import Store
+from .rounds.messages import Damaged, Message, decode, encode, spec_of
+from .rounds.remote_clients import SHARES, Site
+from .terms import downlinks, shared, terms
 
-# Why a request or a reply was not taken: its bytes, its run or sender, its settings, its round (old, ahead, or from a
-# state that is gone), its work (raised, NaN), or the disk.
-REASONS = ("damaged", "foreign", "agreement", "stale", "early", "behind", "failed", "diverged", "disk")
-SHARES = ("each", "mean", "none")
 
+@dataclass(frozen=True)
+class Own:
+    """A site's own choices: its file, and what may leave."""
 
-class Bench(Protocol):
-    """Where clients compute: states in, states out."""
+    data: str
+    target: str | None = None
+    client_key: str | None = None  # none: the whole file is one client
+    share: str = "each"
+    recipe: str | None = None  # play this recipe and no other
+    leave_out: tuple[str, ...] = ()  # columns that are not looked at
 
-    def __call__(
-        self, stage: str, round: int, ids: Tensor, state: State, visits: Tensor, down: State
-    ) -> tuple[State, State, Tensor]:
-        """New states, messages and steps [c] of the clients `ids`."""
-        ...
+    def __post_init__(self) -> None:
+        one_of("a site", "share metrics", self.share, SHARES)
+
+    def read(self) -> Dataset:
+        """The table."""
+        options = {k: v for k, v in (("target", self.target), ("client_key", self.client_key)) if v is not None}
+        need(Path(self.data).exists(), f"there is no file {self.data}.")
+        found = load(self.data, **options, **({"drop": list(self.leave_out)} if self.leave_out else {}))
+        return found if found.keys is not None else replace(found, keys=np.zeros(len(found), dtype=np.int64))
 
 
 @dataclass
-class Site:
-    """The clients `ids` of one run."""
+class Member:
+    """Answers everything that a server may ask of this site."""
 
-    run: str
-    agreement: str
-    rounds: int  # so many are agreed on
-    ids: Sequence[int]
-    down: dict[str, Spec]  # by stage: what the server sends for each client
-    bench: Bench
-    store: Keeper
-    keep: Callable[[int, Tensor, State], None]  # what becomes of the personal models: they stay here
-    seat: str = ""  # what only this copy of the site knows, and says with each answer
-    share: str = "each"  # scores of each client leave the site, or their mean over its clients, or none
-    counts: dict[str, int] = field(default_factory=lambda: {"answered": 0, "repeated": 0, **dict.fromkeys(REASONS, 0)})
+    name: str
+    folder: Path  # its own: states, models
+    own: Own
     log: Callable[[str], None] = lambda text: None
-    open: bool = False  # a simulation: all that is asked for comes back, also the words of errors, and is not judged
+    site: Site | None = None
+    finished: bool = False
+    _table: Dataset | None = field(default=None, repr=False)
 
-    def __post_init__(self) -> None:
-        self._own = frozenset(self.ids)
+    @property
+    def table(self) -> Dataset:
+        """The site's data, read once."""
+        self._table = self._table or self.own.read()
+        return self._table
+
+    @property
+    def seat(self) -> str:
+        """A secret of this folder, drawn once: a copy of the kit elsewhere does not have it."""
+        place = self.folder / "seat.json"
+        if not place.exists():
+            write_json(place, secrets.token_hex(16))
+        return str(read_json(place))
 
     def answer(self, data: bytes) -> bytes:
-        """The reply to a request. A request that cannot be taken changes nothing, is counted and is refused in a word:
-        what went wrong in detail is said here, not to the server."""
+        """The reply to a request of any kind. Of what goes wrong, only names of settings and columns are sent."""
         try:
             request = decode(data)
-            self._check(request)
-            return encode(self._reply(request))
-        except Exception as e:
-            return self._refuse(e)
+        except Damaged as e:
+            return self._refuse("", "damaged", str(e))
+        run = request.run
+        try:
+            if request.kind == "hello":
+                return encode(self._join(request))
+            if request.kind == "welcome":
+                return encode(self._enter(request))
+            if request.kind == "done":
+                self.finished = True
+                return encode(Message("noted", request.run))
+            if self.site is None or self.site.run != request.run:
+                self._again(request.run)
+        except _Told as e:
+            return self._refuse(run, "agreement", str(e), {"text": str(e)})
+        except (SartorError, OSError, KeyError, TypeError, ValueError) as e:
+            return self._refuse(run, "failed", f"{type(e).__name__}: {e}")
+        if self.site is None:
+            return self._refuse(run, "foreign", "a run that this site has not joined")
+        return self.site.answer(data)
 
-    def _refuse(self, error: Exception) -> bytes:
-        why = _why(error)
-        self.counts[why] += 1
-        text = str(error) if isinstance(error, SartorError | OSError) else f"{type(error).__name__}: {error}"
+    def _refuse(self, run: str, why: str, text: str, note: dict[str, Any] | None = None) -> bytes:
         self.log(f"refused ({why}): {text}")
-        note: dict[str, Any] = {"why": why, "seat": self.seat}
-        if self.open:
-            own = isinstance(error, SartorError)
-            note |= {"text": text if own else "".join(traceback.format_exception(error)), "own": own}
-        return encode(Message("refused", self.run, self.agreement, note=note))
+        return encode(Message("refused", run, note={"why": why, "seat": self.seat} | (note or {})))
 
-    def _check(self, request: Message) -> None:
-        stages = ("train", "evaluate", "personal", *(("diagnose", "states") if self.open else ()))
-        mine = request.kind in stages and set(request.clients) <= self._own
-        if request.run != self.run or not mine or not request.clients or len(request.since) != len(request.clients):
-            raise _Refused("foreign", "a request of another run, or for clients that are not here")
-        if request.agreement != self.agreement:
-            raise _Refused("agreement", "the server works with other settings than were agreed on")
-        if request.round >= self.rounds + (request.kind != "train"):
-            raise _Refused("early", f"round {request.round + 1} of {self.rounds}")
-        for client, since in zip(request.clients, request.since, strict=True):
-            newest = self.store.newest(client)
-            if request.kind == "train" and (request.round < newest or since >= request.round):
-                raise _Refused("stale", f"round {request.round + 1} after round {newest + 1}")
-            if self.store.after(client, since) is None:
-                raise _Refused("behind", f"the state after round {since + 1}, which the server counts on, is not here")
+    # --- joining ------------------------------------------------------------------------------------------------------
 
-    def _reply(self, request: Message) -> Message:
-        if request.kind == "train":
-            arrays = self._train(request)
-        else:
-            held = [self._held(i, s) for i, s in zip(request.clients, request.since, strict=True)]
-            arrays = packed(self._look(request, held))
-        self.counts["answered"] += 1
-        named = (self.run, self.agreement, request.round, request.clients, request.since)
-        return Message("answer", *named, arrays, {"stage": request.kind, "seat": self.seat})
+    def _join(self, request: Message) -> Message:
+        """What the server must know of this site before it can say who is who: columns and numbers of samples."""
+        recipe = _told(lambda: Recipe.of(request.note["recipe"], "the server's recipe"))
+        if self.own.recipe is not None:
+            mine = shared(Recipe.load(Path(self.own.recipe)))
+            clients = self._split(recipe, self.table)
+            _told(lambda: check(terms(recipe, clients), terms(mine, clients), "the server"))
+        counts = self._split(recipe, self.table).bounds
+        note = {"schema": table_schema.of(self.table), "counts": np.diff(counts, axis=1).tolist(), "seat": self.seat}
+        return Message("joined", request.run, note=note)
 
-    def _look(self, request: Message, held: list[Held]) -> State:
-        """What a stage that changes nothing brings."""
-        if request.kind == "states":
-            states = stacked([h.state for h in held])
-            return {f"state/{k}": v for k, v in states.items()} | {"visits": torch.tensor([h.visits for h in held])}
-        found = self._work(request, held)[1]
-        if self.open:
-            return found
-        if request.kind == "personal":
-            self.keep(request.round, torch.tensor(request.clients), found)
-            return {}
-        return shared(found, self.share)
+    def _split(self, recipe: Recipe, table: Dataset, first: int = 0) -> Clients:
+        dtype = TYPES[recipe.dtype]
+        parts, how = tuple(recipe.parts), recipe.columns
+        return table.split("natural", None, recipe.seed, parts, recipe.minimum, dtype, first, how)
 
-    def _held(self, client: int, round: int) -> Held:
-        held = self.store.after(client, round)
-        assert held is not None  # _check has looked
-        return held
+    def _enter(self, request: Message) -> Message:
+        """Take the server's terms, once: they are kept with the run, and a run's terms do not change."""
+        place = self._place(request.run)
+        self.site = self._build(request.run, request.note)
+        if place.exists():
+            _told(lambda: check(request.note["terms"], read_json(place)["terms"], "the server"))
+        write_json(place, request.note)
+        self.finished = False
+        self.log(f"joined run {request.run[:8]} with {len(self.site.ids)} clients")
+        return Message("ready", request.run, self.site.agreement, note={"seat": self.seat})
 
-    def _train(self, request: Message) -> dict[str, np.ndarray]:
-        """The replies, from the disk where all are there, else computed from the states that the server names.
+    def _again(self, run: str) -> None:
+        """A run that this site joined before it was last started."""
+        place = self._place(run)
+        self.site = self._build(run, read_json(place)) if place.exists() else None
 
-        Where some are missing all are computed again: the same bits, as nothing depends on what happened since.
-        """
-        marks = _marks(request)
-        stored = [self.store.after(i, request.round) for i in request.clients]
-        if all(
-            h is not None and (h.since, h.digest) == mark
-            for h, mark in zip(stored, zip(request.since, marks, strict=True), strict=True)
-        ):
-            self.counts["repeated"] += 1
-            done = [h for h in stored if h is not None]
-        else:
-            held = [self._held(i, s) for i, s in zip(request.clients, request.since, strict=True)]
-            state, message, steps = self._work(request, held)
-            done = []
-            for at, before in enumerate(held):
-                own, reply = ({k: v.clone() for k, v in row(t, at).items()} for t in (state, message))
-                now = (request.round, before.round, marks[at], before.visits + 1, int(steps[at]), own, reply)
-                done.append(Held(*now))
-            self.store.put(dict(zip(request.clients, done, strict=True)))
-        replies = packed(stacked([h.reply for h in done])) if done[0].reply else {}
-        return {f"message/{k}": v for k, v in replies.items()} | {"steps": np.array([h.steps for h in done])}
+    def _place(self, run: str) -> Path:
+        good = len(run) == 32 and all(c in "0123456789abcdef" for c in run)
+        need(good, "a run's name is 32 hexadecimal digits.")
+        return self.folder / run / "welcome.json"
 
-    def _work(self, request: Message, held: list[Held]) -> tuple[State, State, Tensor]:
-        n = len(held)
-        down = plain(request.arrays, n) if self.open else unpacked(request.arrays, n, self.down[request.kind])
-        visits = torch.tensor([h.visits for h in held])
-        ids, state = torch.tensor(request.clients), stacked([h.state for h in held])
-        return self.bench(request.kind, request.round, ids, state, visits, down)
+    def _build(self, run: str, note: dict[str, Any]) -> Site:
+        recipe = _told(lambda: shared(Recipe.of(note["recipe"], "the server's recipe")))
+        first, m = int(note["first"]), int(note["clients"])
+        table = _told(lambda: table_schema.fitted(self.table, note["schema"], f"site {self.name}"))
+        own = self._split(recipe, table, first)
+        clients = table_schema.among(own, first, m, int(note["total"]), int(note["largest"]))
+        _told(lambda: check(note["terms"], terms(recipe, clients), "the server"))
+        result = recipe.start(clients)
+        engine = result.run.engine
+        assert isinstance(engine, LocalEngine)
+        bench = Bench(engine)
+        return Site(
+            run=run,
+            agreement=agreed(note),
+            rounds=recipe.rounds,
+            ids=range(first, first + len(own)),
+            down={stage: spec_of(down) for stage, down in downlinks(result).items()},
+            bench=bench,
+            store=Store(self.folder / run, run, bench.start),
+            keep=lambda round, ids, models: self._keep(result, own, first, round, ids, models),
+            seat=self.seat,
+            share=self.own.share,
+            log=self.log,
+        )
+
+    def _keep(self, result: Result, own: Clients, first: int, round: int, ids: Tensor, models: State) -> None:
+        """Personal models of this site's clients, with their names and how their samples are read; they never leave."""
+        if "personal" not in models:
+            return
+        for at, client in enumerate(ids.tolist()):
+            theta = dict(zip(result.task.names, result.task.unflatten(models["personal"][at]), strict=True))
+            extra = {k: v[at] for k, v in models.items() if k != "personal"}
+            assert own.inputs is not None
+            inputs = own.inputs.take([client - first]).plain()
+            about = {"client": own.names[client - first], "round": round, "inputs": inputs}
+            place = self.folder / "models" / f"personal-{client - first}.safetensors"
+            save_tensors(place, {k: v.clone() for k, v in (theta | extra).items()}, about, sealed=True)
 
 
-class _Refused(SartorError):
-    """Why, and what is said here."""
-
-    def __init__(self, why: str, text: str) -> None:
-        super().__init__(text)
-        self.why = why
+class _Told(SartorError):
+    """A refusal whose text holds settings or columns only, and may be sent."""
 
 
-def _why(error: Exception) -> str:
-    """The one word that a server is told."""
-    if isinstance(error, _Refused):
-        return error.why
-    for kind, word in ((Damaged, "damaged"), (Diverged, "diverged"), (OSError, "disk")):
-        if isinstance(error, kind):
-            return word
-    return "disk" if isinstance(error, SartorError) and isinstance(error.__cause__, OSError) else "failed"
+def _told(step: Callable[[], Any]) -> Any:
+    try:
+        return step()
+    except SartorError as e:
+        raise _Told(str(e)) from e
 
 
-def _marks(request: Message) -> list[str]:
-    """For each client a hash of what it was sent."""
-    if all(len(v) == 1 for v in request.arrays.values()) and len(request.clients) > 1:  # the same to all
-        return _marks(replace(request, clients=request.clients[:1])) * len(request.clients)
-    out = []
-    for at in range(len(request.clients)):
-        found = hashlib.sha256()
-        for k, v in sorted(request.arrays.items()):
-            found.update(f"{k} {v.dtype} {v.shape[1:]} ".encode())
-            found.update(np.ascontiguousarray(v[at if len(v) > 1 else 0]).tobytes())
-        out.append(found.hexdigest())
-    return out
-
-
-def shared(scores: State, share: str) -> State:
-    """The scores that leave a site: each client's, all clients' mean in place of each, or none (NaN)."""
-    if share == "each":
-        return scores
-    if share == "none":
-        return {k: torch.full_like(v, torch.nan) for k, v in scores.items()}
-    return {k: v.nanmean().expand(len(v)).clone() for k, v in scores.items()}
-
-
-def nothing(*_: Any) -> None:
-    """Personal models that are not kept."""
+def agreed(note: dict[str, Any]) -> str:
+    """The hash of all that was agreed on in a welcome."""
+    return digest({k: note[k] for k in ("terms", "schema", "clients", "total", "largest")})

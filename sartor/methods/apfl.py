@@ -22,7 +22,7 @@ from ..core import Batch, Local, Method, Problem, Server, State
 from ..couplings import Free
 from ..errors import need, not_negative, one_of
 from ..solvers import SGD, Solver
-from ..views import View
+from .parts.other_losses import View
 
 
 class Pair(View):

@@ -22,10 +22,10 @@ from torch import Tensor
 from ..aggregators import Aggregator, mean
 from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import Quadratic
-from ..diagnostics import inner_loop_warnings, prox_facts
 from ..errors import need, one_of, positive
 from ..solvers import SGD, Solver
 from .fedavg import FedAvg
+from .parts.diagnostics import inner_loop_warnings, prox_facts
 
 
 @dataclass(frozen=True)

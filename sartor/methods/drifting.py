@@ -19,8 +19,8 @@ from torch import Tensor
 from ..aggregators import mean
 from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import Free
-from ..last_messages import mean_of_last, remembering
 from ..solvers import SGD, Solver
+from .parts.last_messages import mean_of_last, remembering
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,13 @@ import torch
 from torch import Tensor
 
 from ..aggregators import gram, regram
-from ..attention import KINDS, attention
+from ..client_table import Rows
 from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import Quadratic
-from ..diagnostics import prox_facts
 from ..errors import SartorError, need, one_of, positive
-from ..rows import Rows
 from ..solvers import SGD, Solver
+from .parts.attention import KINDS, attention
+from .parts.diagnostics import prox_facts
 
 
 @dataclass(frozen=True)

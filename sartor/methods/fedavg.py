@@ -15,9 +15,9 @@ from torch import Tensor
 from ..aggregators import Aggregator, averaged, mean
 from ..core import Local, Method, Problem, Server, State
 from ..couplings import Free, Quadratic
-from ..diagnostics import inner_loop_warnings, prox_facts
 from ..errors import not_negative, one_of
 from ..solvers import SGD, Solver
+from .parts.diagnostics import inner_loop_warnings, prox_facts
 
 
 @dataclass(frozen=True)

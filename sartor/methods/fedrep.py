@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, averaged, mean
-from ..blocks import body_and_head
 from ..core import Local, Method, Problem, Server, State
 from ..couplings import Free
 from ..errors import one_of
 from ..solvers import SGD, Solver
-from ..views import Part
+from .parts.body_and_head import body_and_head
+from .parts.other_losses import Part
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,10 @@ from torch import Tensor
 from ..aggregators import Aggregator, mean
 from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import Quadratic
-from ..diagnostics import flame_theorem1, inner_loop_warnings, prox_facts, prox_slope
 from ..errors import one_of, positive
-from ..last_messages import mean_of_last, remembering
 from ..solvers import SGD, Inexact, Solver
+from .parts.diagnostics import flame_theorem1, inner_loop_warnings, prox_facts, prox_slope
+from .parts.last_messages import mean_of_last, remembering
 
 
 @dataclass(frozen=True)

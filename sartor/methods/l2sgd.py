@@ -25,11 +25,11 @@ from torch import Tensor
 from ..aggregators import Aggregator, mean
 from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import Free, Quadratic
-from ..diagnostics import prox_facts
 from ..errors import need, positive
-from ..last_messages import mean_of_last, remembering
 from ..seeds import stream
 from ..solvers import SGD, Solver
+from .parts.diagnostics import prox_facts
+from .parts.last_messages import mean_of_last, remembering
 
 
 @dataclass(frozen=True)

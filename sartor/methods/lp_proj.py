@@ -20,9 +20,9 @@ from torch import Tensor
 from ..aggregators import Aggregator, mean
 from ..core import Local, Method, Problem, Server, State
 from ..couplings import Projected, Projection
-from ..diagnostics import prox_facts
 from ..errors import need, one_of, positive
 from ..solvers import SGD, Solver
+from .parts.diagnostics import prox_facts
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from ..core import Local, Method, Problem, Server, State
 from ..couplings import Free
 from ..errors import need, one_of
 from ..solvers import SGD, Solver
-from ..views import Mixed
+from .parts.other_losses import Mixed
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
+from ..client_table import Rows
 from ..core import Local, Method, Problem, Sent, Server, State
 from ..errors import need, not_negative, positive
-from ..rows import Rows
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from ..core import Batch, Local, Method, Problem, Server, State
 from ..couplings import Free
 from ..errors import one_of, positive
 from ..solvers import SGD, Solver
-from ..views import View
+from .parts.other_losses import View
 
 
 class Meta(View):

@@ -21,9 +21,9 @@ from torch import Tensor
 from ..aggregators import Aggregator, averaged, mean
 from ..core import Local, Method, Problem, Server, State
 from ..couplings import Quadratic
-from ..diagnostics import inner_loop_warnings, prox_facts
 from ..errors import need, one_of, positive
 from ..solvers import SGD, Solver
+from .parts.diagnostics import inner_loop_warnings, prox_facts
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from ..core import Local, Method, Problem, Sent, Server, State
 from ..couplings import LpNorm
-from ..diagnostics import prox_facts
 from ..errors import need, not_negative, positive
 from ..solvers import SGD, Solver
+from .parts.diagnostics import prox_facts
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..compare import Comparison
-from ..grid import Scenario, attacked
+from ..study.compare import Comparison
+from ..study.scenarios import Scenario, attacked
 
 Line = dict[str, Any]
 

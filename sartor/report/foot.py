@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..grid import Scenario, attacked
+from ..study.scenarios import Scenario, attacked
 
 
 def judged(found: dict[str, Any], most: int = 12) -> str:

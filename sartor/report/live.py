@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..compare import PLAN
 from ..errors import SartorError
-from ..grid import Scenario
 from ..storage import read_json
+from ..study.compare import PLAN
+from ..study.scenarios import Scenario
 from . import curves, diagnostics, overview
 from .entries import Material, Run
 from .material import read, read_run

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ..compare import PLAN, Cell, Comparison
 from ..errors import SartorError, need
-from ..grid import PLAIN, Scenario
-from ..recipe import Recipe
+from ..run.recipe import Recipe
 from ..storage import read_json
+from ..study.compare import PLAN, Cell, Comparison
+from ..study.scenarios import PLAIN, Scenario
 from .entries import Entry, Found, Line, Material, Run
 from .repeat import leaves
 from .terminal import cell_name

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..compare import Comparison
-from ..grid import Scenario, attacked
+from ..study.compare import Comparison
+from ..study.scenarios import Scenario, attacked
 from . import look
 from .entries import Material
 from .foot import judged

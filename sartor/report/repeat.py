@@ -9,8 +9,8 @@ from typing import Any
 import tomli_w
 
 from ..errors import SartorError
-from ..grid import Scenario
-from ..recipe import Recipe
+from ..run.recipe import Recipe
+from ..study.scenarios import Scenario
 from .entries import Material
 from .pieces import Code, Part, Section
 

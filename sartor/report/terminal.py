@@ -20,9 +20,9 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from ..compare import Cell
-from ..grid import Scenario
-from ..traffic import written
+from ..run.bytes import written
+from ..study.compare import Cell
+from ..study.scenarios import Scenario
 from .statements import MODELS, private, unseen
 
 ORACLE = "oracle (chosen on TEST data, only to compare with papers)"

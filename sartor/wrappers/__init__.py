@@ -1,10 +1,10 @@
 """Wrappers: a method made of a method. Attacks, compression, privacy, and clients that report their losses."""
 
 from . import attacks
-from .attack import Attack
+from .attacks.attack import Attack
+from .attacks.hostile import Hostile, check_attackers, hostile_clients
 from .base import Wrapper
 from .compression import Compressed
-from .hostile import Hostile, check_attackers, hostile_clients
 from .losses import Reporting
 from .privacy import Privacy, Private
 

@@ -29,10 +29,12 @@ from torch import Tensor
 from ..compressors import HEADER, Code, Compressor, Draws, Raw, encode, lengths
 from ..core import Local, Method, Problem, Sent, Server, State
 from ..errors import need
-from ..traffic import DOWN, UP
 from .base import Wrapper
 
 _OURS = "compress."  # what the names of our own client states begin with
+
+# Notes that compression leaves in messages, [c, 2]: the bytes that were sent, and the most that the next can be.
+UP, DOWN = "bytes up", "bytes down"
 
 
 class Exchange(NamedTuple):

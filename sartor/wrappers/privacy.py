@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 
 from ..aggregators import mean
+from ..client_table import Rows
 from ..core import Local, Method, Problem, Server, State
 from ..errors import need, not_negative, one_of, positive
-from ..rows import Rows
 from ..seeds import stream
 from .base import Wrapper, sent
 

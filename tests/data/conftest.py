@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sartor.data import places
+from sartor.data.known_sets import places
 
 Page = tuple[int, bytes, int]  # status, body, announced length
 

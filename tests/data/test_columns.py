@@ -16,7 +16,7 @@ import torch
 
 from sartor.data import Dataset, Natural, describe, load
 from sartor.data.inputs import Inputs
-from sartor.data.later import read_like
+from sartor.data.tables.new_samples import read_like
 from sartor.errors import SartorError
 
 

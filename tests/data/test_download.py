@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sartor.data.download import cache_folder, fetch
+from sartor.data.known_sets.download import cache_folder, fetch
 from sartor.errors import SartorError
 
 DATA = bytes(range(256)) * 50

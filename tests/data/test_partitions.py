@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sartor.data import partitions as p
-from sartor.data.assignment import divide
-from sartor.data.skews import deal
+from sartor.data.partitions.assignment import divide
+from sartor.data.partitions.by_label import deal
 from sartor.errors import SartorError
 
 Y = np.repeat(np.arange(10), 200)[np.random.default_rng(7).permutation(2000)]

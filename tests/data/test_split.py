@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sartor.data import IID, NAMES, Clients, Dataset, Hybrid, Labels, Natural, Noise, from_arrays, load
-from sartor.data.assignment import Assignment
 from sartor.data.dataset import cut_sizes
+from sartor.data.partitions.assignment import Assignment
 from sartor.errors import SartorError
 
 N = 400

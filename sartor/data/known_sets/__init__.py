@@ -1,0 +1,1 @@
+"""Known data sets: where their files are, how they are fetched or made."""

@@ -1,0 +1,136 @@
+"""Partitions that do not look at labels: equal shares, unequal sizes, noise, and the clients that nature made."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import SartorError, need
+from ...seeds import stream
+from .assignment import Assignment, cut, divide, flag, real, room, whole
+
+
+@dataclass(frozen=True)
+class IID:
+    """Equal shares of the shuffled data: no skew."""
+
+    def assign(
+        self, y: np.ndarray, classes: int | None, keys: np.ndarray | None, clients: int | None, seed: int, minimum: int
+    ) -> Assignment:
+        """Shuffle all samples and give each client the same number, up to one."""
+        m = room("IID", len(y), clients, minimum)
+        return Assignment(np.array_split(stream(seed, "partition/iid").permutation(len(y)), m))
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Sizes in proportion to a Dirichlet(beta) draw, labels alike: quantity skew.
+
+    Every client first gets `minimum` samples, the rest is divided in proportion to p ~ Dir(beta · 1). With `overlap`
+    each client draws max(minimum, int(p_i n)) samples from all data, independently of the others, as in FLAME's
+    experiments (which have minimum = 100).
+    """
+
+    beta: float = 0.5
+    overlap: bool = False
+
+    def __post_init__(self) -> None:
+        real("Quantity", beta=self.beta)
+        flag("Quantity", overlap=self.overlap)
+
+    def assign(
+        self, y: np.ndarray, classes: int | None, keys: np.ndarray | None, clients: int | None, seed: int, minimum: int
+    ) -> Assignment:
+        """Draw the sizes, then samples at random."""
+        n = len(y)
+        m = room("Quantity", n, clients, minimum, self.overlap)
+        rng = stream(seed, "partition/quantity")
+        p = rng.dirichlet(np.full(m, self.beta))
+        if self.overlap:
+            sizes = np.maximum(minimum, (p * n).astype(np.int64))
+            return Assignment([rng.choice(n, int(size), replace=False) for size in sizes], overlap=True)
+        return Assignment(cut(rng.permutation(n), divide(p, n, minimum)))
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Equal shares, and Gaussian noise on the features that grows from client to client: quality skew.
+
+    Client i of m, i = 1..m, gets noise of variance sigma · i/m, as FLAME's paper states. `as_std` is how its authors'
+    code reads it: standard deviation sigma · i/m, i from 0. Noise is added to the standardised features of all three
+    parts, and drawn once (the authors' code draws it anew at every access).
+    """
+
+    sigma: float = 0.1
+    as_std: bool = False
+
+    def __post_init__(self) -> None:
+        real("Noise", sigma=self.sigma)
+        flag("Noise", as_std=self.as_std)
+
+    def assign(
+        self, y: np.ndarray, classes: int | None, keys: np.ndarray | None, clients: int | None, seed: int, minimum: int
+    ) -> Assignment:
+        """Equal shares as IID gives them, with a noise level for each client."""
+        m = room("Noise", len(y), clients, minimum)
+        rows = np.array_split(stream(seed, "partition/noise").permutation(len(y)), m)
+        i = np.arange(m)
+        return Assignment(rows, noise=self.sigma * i / m if self.as_std else np.sqrt(self.sigma * (i + 1) / m))
+
+
+FEW = 5  # clients that are named where they are left out
+
+
+def in_order(names: list[str]) -> list[int]:
+    """The order in which people expect names: "writer 2" before "writer 10"."""
+
+    def pieces(i: int) -> list[str | int]:
+        return [int(part) if k % 2 else part for k, part in enumerate(re.split(r"(\d+)", names[i]))]
+
+    return sorted(range(len(names)), key=pieces)
+
+
+@dataclass(frozen=True)
+class Natural:
+    """One client for each key in the data: writer, device, hospital.
+
+    `clients=None` takes every key that has at least `minimum` samples, a number takes that many of them at random.
+    """
+
+    def assign(
+        self, y: np.ndarray, classes: int | None, keys: np.ndarray | None, clients: int | None, seed: int, minimum: int
+    ) -> Assignment:
+        """Group the rows by key."""
+        if keys is None:
+            raise SartorError(
+                "Natural needs a client key, and these data have none. Load a table with client_key (--client-key), "
+                "or use another partition."
+            )
+        whole("Natural", minimum=minimum)
+        values, inverse, sizes = np.unique(keys, return_inverse=True, return_counts=True)
+        names = [str(value) for value in values]
+        enough = [i for i in in_order(names) if sizes[i] >= minimum]
+        need(
+            len(enough) > 0,
+            f"Natural: none of the {len(values)} keys has {minimum} samples (the most is {int(sizes.max())}). "
+            "Use a smaller minimum.",
+        )
+        if clients is not None:
+            enough = self._some(enough, clients, seed, minimum)
+        by_key = np.split(np.argsort(inverse, kind="stable"), np.cumsum(sizes)[:-1])
+        few = [names[i] for i in in_order(names) if sizes[i] < minimum]
+        taken = [by_key[i] for i in enough]
+        return Assignment(taken, names=[names[i] for i in enough], left_out=len(few), too_small=few[:FEW])
+
+    @staticmethod
+    def _some(enough: list[int], clients: int, seed: int, minimum: int) -> list[int]:
+        whole("Natural", clients=clients)
+        need(
+            clients <= len(enough),
+            f"Natural: {clients} clients asked for, but only {len(enough)} keys have at least {minimum} samples. "
+            "Use fewer clients or a smaller minimum.",
+        )
+        chosen = stream(seed, "partition/natural").choice(len(enough), clients, replace=False)
+        return [enough[i] for i in sorted(chosen)]

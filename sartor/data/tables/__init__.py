@@ -1,0 +1,1 @@
+"""The user's own data: tables, their columns and keys, samples that come later."""

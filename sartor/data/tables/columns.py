@@ -1,0 +1,166 @@
+"""The columns of a table: what each holds, which features it becomes, how a client's numbers are made ready.
+
+    number    one feature; missing values get the client's median, and a second feature says where they were
+    flag      true/false: 1/0; the same for missing values
+    text      a feature for each text ("ward=east"); a missing text is a text of its own ("ward=")
+    empty, left out    no feature
+
+Which texts there are, and whether anything is missing, is the table's schema and the same for all clients. Numbers are
+put to scale with each client's own statistics ("own"), with those of all clients' samples ("pooled", where that is
+asked for), or not at all ("raw"); always those of training samples alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import SartorError
+
+WAYS = ("own", "pooled", "raw")
+NUMBERS = ("number", "flag")
+MISSING = " is missing"
+_AT_ONCE = 1 << 22  # values that are looked at together
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table."""
+
+    name: str
+    kind: str  # number, flag, text, empty or left out
+    texts: tuple[str, ...] = ()  # that a text column may hold
+    missing: bool = False  # of numbers and flags: some are missing
+
+    @property
+    def features(self) -> list[str]:
+        """What its features are called."""
+        if self.kind == "text":
+            return [f"{self.name}={text}" for text in self.texts]
+        if self.kind in NUMBERS:
+            return [self.name, self.name + MISSING] if self.missing else [self.name]
+        return []
+
+
+def places(columns: Sequence[Column]) -> dict[str, int]:
+    """The first feature of each column that has any."""
+    found, at = {}, 0
+    for column in columns:
+        if column.features:
+            found[column.name] = at
+        at += len(column.features)
+    return found
+
+
+def feature_names(columns: Sequence[Column]) -> tuple[str, ...]:
+    """All features, in order."""
+    return tuple(name for column in columns for name in column.features)
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """What is put in place of missing values [m, k], then subtracted [m, k], then divided by [m, k].
+
+    A row for each client, or one for all.
+    """
+
+    fill: np.ndarray
+    centre: np.ndarray
+    spread: np.ndarray
+
+    def of(self, client: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """A client's own [k] each; None: of one that took no part, for which the clients' are averaged."""
+        if client is None:
+            return self.fill.mean(0), self.centre.mean(0), self.spread.mean(0)
+        at = 0 if len(self.fill) == 1 else client
+        return self.fill[at], self.centre[at], self.spread[at]
+
+    def take(self, ids: Sequence[int] | np.ndarray) -> Statistics:
+        """Those of some clients."""
+        if len(self.fill) == 1:
+            return self
+        rows = np.asarray(ids)
+        return Statistics(self.fill[rows], self.centre[rows], self.spread[rows])
+
+
+def ready(x: np.ndarray, own: tuple[np.ndarray, np.ndarray, np.ndarray]) -> np.ndarray:
+    """Samples [n, k] without missing values and to scale, in the type that they have."""
+    fill, centre, spread = (values.astype(x.dtype) for values in own)
+    out: np.ndarray = (np.where(np.isnan(x), fill, x) - centre) / spread
+    return out
+
+
+def learn(
+    x: np.ndarray, train: Sequence[slice], columns: Sequence[Column], how: str, table: str = "the table"
+) -> Statistics:
+    """The statistics of samples [n, k], of which each client trains on a slice."""
+    k, where = x.shape[1], places(columns)
+    if how == "raw":
+        for column in columns:
+            if column.missing:
+                count = int(x[:, where[column.name] + 1].sum())
+                raise SartorError(
+                    f"{table}: column {column.name} is missing in {count} of {len(x)} rows; raw columns are not "
+                    "imputed: take columns=own (--columns own), or fill it, or leave it out."
+                )
+        return Statistics(np.zeros((1, k)), np.zeros((1, k)), np.ones((1, k)))
+    groups = [[part] for part in train] if how == "own" else [list(train)]
+    m, kinds = len(groups), {where[c.name]: c.kind for c in columns if c.kind in NUMBERS}
+    found = Statistics(np.zeros((m, k)), np.zeros((m, k)), np.ones((m, k)))
+    for i, parts in enumerate(groups):
+        rows = sum(part.stop - part.start for part in parts)
+        wide = max(1, _AT_ONCE // max(rows, 1))
+        for at in np.array_split(np.array(list(kinds), dtype=np.int64), -(-len(kinds) // wide) or 1):
+            values = np.concatenate([x[part][:, at] for part in parts]).astype(np.float64)
+            fill, mean, std = _describe(values)
+            found.fill[i, at] = fill
+            scale = np.array([kinds[int(a)] == "number" for a in at], dtype=bool)
+            found.centre[i, at] = np.where(scale, mean, 0.0)
+            found.spread[i, at] = np.where(scale & (std > 1e-9 * np.abs(mean) + 1e-300), std, 1.0)
+    return found
+
+
+def _describe(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Median, mean and standard deviation of each column [n, c], missing values left out; zeros where all are."""
+    if not np.isnan(values).any():
+        return np.median(values, axis=0), values.mean(axis=0), values.std(axis=0)
+    out = np.zeros((3, values.shape[1]))
+    for at, column in enumerate(values.T):
+        there = column[~np.isnan(column)]
+        if len(there):
+            out[:, at] = np.median(there), there.mean(), there.std()
+    return out[0], out[1], out[2]
+
+
+def words(columns: Sequence[Column], how: str) -> list[str]:
+    """A line for each column: what was done to it."""
+    scale = {
+        "own": "to scale by each client's own mean and standard deviation (training samples)",
+        "pooled": "to scale by the mean and standard deviation of ALL clients' training samples, as asked for",
+        "raw": "as they are",
+    }[how]
+    median = "all clients' median" if how == "pooled" else "the client's own median"
+    lines = []
+    for column in columns:
+        gap = f"; missing ones are {median}, and a second feature says where" if column.missing else ""
+        said = {
+            "number": f"numbers, {scale}{gap}",
+            "flag": f"true/false, as 1/0{gap}",
+            "text": f"text, a feature for each of {len(column.texts)} values"
+            + ("; a missing one is a value of its own" if "" in column.texts else ""),
+            "empty": "left out: all values are missing",
+            "left out": "left out, as asked for",
+        }[column.kind]
+        lines.append(f"{column.name}: {said}")
+    return lines
+
+
+def grouped(lines: Sequence[str]) -> list[str]:
+    """The same with columns beside each other to which the same was done: "age, dose: numbers, ..."."""
+    same: dict[str, list[str]] = {}
+    for line in lines:
+        name, _, said = line.partition(": ")
+        same.setdefault(said, []).append(name)
+    return [f"{', '.join(names)}: {said}" for said, names in same.items()]

@@ -1,0 +1,268 @@
+"""Tables in pieces: opened as often as one likes, looked through once, never as a whole in memory.
+
+A CSV file does not say what its columns hold, and what stands in its first rows proves nothing about the last: every
+column is read as text, and is numbers (or true/false) where all of it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import SartorError, need
+from ..file_formats import first_line
+from .columns import Column
+
+SUFFIXES = (".csv", ".csv.gz", ".tsv", ".parquet", ".pq")
+BLOCK = 4 << 20  # bytes of a CSV file that are read at once
+ROWS = 1 << 16  # rows of other tables
+CATEGORIES = 1000  # as many features may come from text columns, all together
+SEVERAL = 20  # a text column with more distinct numbers than this is numbers with mistakes in it
+MOST = 20_000  # distinct texts of a column that are remembered
+# What is taken as missing in a column of numbers or true/false; in a text column only the empty text is.
+ABSENT = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-nan", "-NaN", "null", "NULL", "None", "none", ".", "?", "-")
+TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
+NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table that comes in record batches of pyarrow."""
+
+    name: str
+    columns: list[str]
+    batches: Callable[[], Iterator[Any]]
+    typed: bool = True  # False: all columns are text, and what they hold has to be found out
+
+
+def open_file(path: Path) -> Source:
+    """A CSV (also with semicolons or tabs, also packed) or Parquet file."""
+    need(path.is_file(), f"there is no file {path}.")
+    if path.suffix.lower() in (".parquet", ".pq"):
+        from pyarrow import parquet
+
+        with _reading(path):
+            columns = parquet.read_schema(path).names
+        return Source(path.name, columns, lambda: _pieces(path, lambda: parquet.ParquetFile(path).iter_batches(ROWS)))
+    from pyarrow import csv
+
+    how = {"parse_options": csv.ParseOptions(delimiter=_delimiter(path))}
+    with _reading(path):
+        columns = csv.open_csv(path, csv.ReadOptions(use_threads=False), **how).schema.names
+    how["read_options"] = csv.ReadOptions(block_size=BLOCK, use_threads=False)
+    how["convert_options"] = csv.ConvertOptions(column_types=dict.fromkeys(columns, "string"))
+    return Source(path.name, columns, lambda: _pieces(path, lambda: csv.open_csv(path, **how)), typed=False)
+
+
+def _delimiter(path: Path) -> str:
+    """A comma; or a semicolon or tab where the first line has more of those."""
+    from pyarrow import input_stream
+
+    with _reading(path), input_stream(str(path)) as file:
+        line = file.read(1 << 16).split(b"\n")[0]
+    return max((",", ";", "\t"), key=lambda c: line.count(c.encode()))
+
+
+class _reading:
+    """Whatever goes wrong while a file is read is one line with its name."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        import pyarrow
+
+        if isinstance(error, pyarrow.ArrowException | OSError | EOFError):
+            text = f"{self.path.name} cannot be read, it may be truncated or damaged: {first_line(error)}"
+            raise SartorError(text) from None
+
+
+def _pieces(path: Path, opened: Callable[[], Any]) -> Iterator[Any]:
+    with _reading(path):
+        yield from opened()
+
+
+@dataclass
+class Sighting:
+    """What has been seen of a column."""
+
+    name: str
+    typed: bool
+    rows: int = 0
+    missing: int = 0  # also NaN
+    blank: int = 0  # empty texts alone
+    number: bool = True  # each of these: as far as was seen
+    flag: bool = True
+    date: bool = True
+    texts: set[str] = field(default_factory=set)
+    odd: str = ""  # the first text that is not a number
+    declared: Any = None  # the type, where the table has types
+
+    def add(self, values: Any) -> None:
+        """Look at some of its values."""
+        import pyarrow.compute as pc
+        from pyarrow import types as kind
+
+        self.rows += len(values)
+        if self.typed:
+            inner = values.type.value_type if kind.is_dictionary(values.type) else values.type
+            self.declared = inner if self.declared is None or kind.is_null(self.declared) else self.declared
+            values = values.cast(inner) if kind.is_dictionary(values.type) else values
+            self.missing += values.null_count
+            if kind.is_floating(inner):
+                self.missing += int(pc.sum(pc.is_nan(values)).as_py() or 0)
+            if not is_text(inner):
+                return
+            self.number = self.flag = False
+            values = pc.fill_null(values, "")
+        self.blank += int(pc.sum(pc.equal(values, "")).as_py() or 0)
+        if not self.typed:
+            self._guess(values)
+        if not (self.number or self.flag) and len(self.texts) <= MOST:
+            self.texts.update(pc.unique(values).to_pylist())
+
+    def _guess(self, values: Any) -> None:
+        """What a column of a CSV file can still be. What it turns out not to be is looked at again as text."""
+        import pyarrow
+        import pyarrow.compute as pc
+
+        before = self.number or self.flag
+        there = values.filter(pc.invert(absent(values)))
+        self.missing += len(values) - len(there)
+        if self.number:
+            try:
+                to_numbers(values)
+            except pyarrow.ArrowInvalid:
+                self.number = False
+                self.odd = next((t for t in there.to_pylist() if not NUMBER.fullmatch(t)), "")
+        self.flag = self.flag and bool(pc.all(pc.is_in(there, pyarrow.array([*TRUE, *FALSE]))).as_py() in (True, None))
+        if not self.number and not self.flag and self.date:
+            try:
+                pc.cast(there, pyarrow.timestamp("s"))
+            except pyarrow.ArrowInvalid:
+                self.date = False
+        if before and not (self.number or self.flag) and self.rows > len(values):
+            raise Again(self.name)
+
+    def column(self, table: str, allowed: int) -> Column:
+        """What it is; refuses what cannot become features."""
+        if self.missing == self.rows or self.blank == self.rows:
+            return Column(self.name, "empty")
+        kind = self.kind(table)
+        if kind != "text":
+            return Column(self.name, kind, missing=self.missing > 0)
+        numbers = sum(NUMBER.fullmatch(t) is not None for t in self.texts)
+        need(
+            self.typed or numbers <= SEVERAL,
+            f"{table}: column {self.name} holds numbers and text (such as {self.odd!r}): mend those values, or leave "
+            "the column out (drop=[...], --leave-out).",
+        )
+        count = f"more than {MOST}" if len(self.texts) > MOST else str(len(self.texts))
+        need(
+            len(self.texts) <= allowed,
+            f"{table}: column {self.name} has {count} distinct texts; at most {CATEGORIES} in all text columns become "
+            "features. Leave that column out (drop=[...], --leave-out), or group its values.",
+        )
+        return Column(self.name, "text", tuple(sorted(self.texts)))
+
+    def kind(self, table: str) -> str:
+        """Number, flag or text; refuses other types."""
+        from pyarrow import types as kind
+
+        if not self.typed:
+            if not self.number and not self.flag:
+                need(not self.date, self._unfit(table, "dates (date32 or timestamp)"))
+            return "flag" if self.flag else "number" if self.number else "text"
+        if is_text(self.declared):
+            return "text"
+        if kind.is_boolean(self.declared):
+            return "flag"
+        number = kind.is_integer(self.declared) or kind.is_floating(self.declared) or kind.is_decimal(self.declared)
+        need(number, self._unfit(table, str(self.declared)))
+        return "number"
+
+    def _unfit(self, table: str, what: str) -> str:
+        return f"{table}: column {self.name} holds {what}; turn it into numbers or leave it out (drop=[...])."
+
+
+class Again(Exception):
+    """A column is not what it seemed: its first rows have to be looked at again, as text."""
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+
+
+def look(sources: Sequence[Source], columns: Sequence[str]) -> dict[str, Sighting]:
+    """Look through all tables: what their columns hold, all together."""
+    as_text: set[str] = set()
+    while True:
+        seen = {c: Sighting(c, all(s.typed for s in sources), number=c not in as_text) for c in columns}
+        for c in as_text:
+            seen[c].flag = False
+        try:
+            for source in sources:
+                for batch in source.batches():
+                    for c in columns:
+                        seen[c].add(batch.column(batch.schema.get_field_index(c)))
+            return seen
+        except Again as e:
+            as_text.add(e.column)
+
+
+def is_text(declared: Any) -> bool:
+    """Whether a type is a text type."""
+    from pyarrow import types as kind
+
+    return bool(kind.is_string(declared) or kind.is_large_string(declared))
+
+
+def absent(values: Any) -> Any:
+    """Where a text stands for a missing number."""
+    import pyarrow
+    import pyarrow.compute as pc
+
+    return pc.is_in(pc.utf8_trim_whitespace(values), pyarrow.array(ABSENT))
+
+
+def to_numbers(values: Any) -> np.ndarray:
+    """Numbers, flags or texts of them as float64 [n]; missing ones are NaN."""
+    import pyarrow
+    import pyarrow.compute as pc
+    from pyarrow import types as kind
+
+    if kind.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if kind.is_null(values.type):
+        return np.full(len(values), np.nan)
+    if is_text(values.type):
+        trimmed = pc.utf8_trim_whitespace(values)
+        trimmed = pc.if_else(pc.is_in(trimmed, pyarrow.array(ABSENT)), None, trimmed)
+        flags = pc.is_in(trimmed, pyarrow.array([*TRUE, *FALSE]))
+        if pc.any(flags).as_py():
+            said = pc.if_else(pc.is_in(trimmed, pyarrow.array(TRUE)), "1", "0")
+            trimmed = pc.if_else(flags, pc.if_else(pc.is_null(trimmed), None, said), trimmed)
+        values = trimmed
+    found: np.ndarray = values.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return found
+
+
+def to_texts(values: Any) -> tuple[np.ndarray, list[str]]:
+    """(places [n], the distinct texts): missing ones are the empty text."""
+    import pyarrow
+    import pyarrow.compute as pc
+    from pyarrow import types as kind
+
+    if kind.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if kind.is_null(values.type):
+        return np.zeros(len(values), dtype=np.int64), [""]
+    coded = pc.fill_null(values.cast(pyarrow.string()), "").dictionary_encode()
+    return coded.indices.to_numpy(zero_copy_only=False).astype(np.int64), coded.dictionary.to_pylist()

@@ -1,0 +1,64 @@
+"""The two classes that a federation's job names: the only ones that kits allow."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from ..errors import SartorError
+from ..run.recipe import Recipe
+from ..storage import read_json, write_json, write_text
+from .kits import Kit
+from .rounds.remote_engine import Transport, Waiting
+from .server import Lead
+from .site import Member, Own
+from .transports.nvflare import ServerSide, SiteSide
+from .work_folder import LOG, RUN, STATUS, Speaker, patiently, play
+
+__all__ = ["ERROR", "LOG", "OWN", "PLACE", "PLAN", "RUN", "STATUS", "Server", "Site"]
+
+PLACE = "play"  # the folder in a kit that is ours
+PLAN, OWN, ERROR = "plan.json", "own.json", "error.txt"
+
+
+class Server(ServerSide):
+    """Leads the run in its kit, as `sartor server` has planned it."""
+
+    def lead(self, kit: Path, transport: Transport) -> None:
+        place = kit / PLACE
+        about, plan = Kit.load(kit, "server"), read_json(place / PLAN)
+        lead = Lead(
+            name=about.federation,
+            folder=place / RUN,
+            recipe=Recipe.load(place / "recipe.toml"),
+            sites=about.sites,
+            transport=transport,
+            waiting=Waiting(**plan["waiting"]),
+            say=Speaker(place),
+            joining=plan["joining"],
+        )
+        try:
+            play(lead, place)
+        except SartorError as e:
+            write_text(place / ERROR, str(e))  # the supervisor says it and stops: asking again would not help
+            raise
+
+
+class Site(SiteSide):
+    """Answers for the clients of its kit, whose data `sartor client` has named."""
+
+    def begin(self, kit: Path, site: str) -> None:
+        place = kit / PLACE
+        self.place, say = place, Speaker(place)
+        self.lock = patiently(place, "another process answers for this site")
+        self.lock.__enter__()
+        self.member = Member(site, place, Own(**read_json(place / OWN)), log=say)
+
+    def answer(self, request: bytes) -> bytes:
+        reply = self.member.answer(request)
+        site = self.member.site
+        state = "finished" if self.member.finished else "playing" if site else "joining"
+        status: dict[str, Any] = {"state": state, "counts": site.counts if site else {}, "time": time.time()}
+        write_json(self.place / STATUS, status)
+        return reply

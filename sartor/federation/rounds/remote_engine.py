@@ -1,0 +1,263 @@
+"""The server's side: an Engine whose clients live at sites. It names, sends, waits, checks and counts.
+
+It has no transport of its own, only something that can post bytes to a site and collect what came back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ...core import State
+from ...errors import Diverged, SartorError, Silent, need, positive
+from .messages import Damaged, Message, Spec, decode, encode, packed, plain, unpacked
+from .remote_clients import REASONS
+
+STEPS = "steps"
+
+
+class Transport(Protocol):
+    """What an engine brings. Messages may be lost, doubled or late; the sender's name must be true."""
+
+    def post(self, site: str, request: bytes) -> None:
+        """Send a request to a site, in place of any that it has not yet answered; returns at once."""
+        ...
+
+    def collect(self, seconds: float) -> list[tuple[str, bytes]]:
+        """What sites have answered since the last call, with the name of each; waits so long for the first."""
+        ...
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """How long a server waits, and for whom."""
+
+    seconds: float = 120.0  # for one round's answers
+    clients: int = 1  # so many must answer; else the round waits as long again, and is skipped
+    timeouts: int = 3  # after so many in a row a site is left out: still asked, not waited for
+    again: float = 30.0  # a request that is not answered is sent again after so many seconds
+
+    def __post_init__(self) -> None:
+        positive("a server", seconds=self.seconds, again=self.again)
+        need(self.clients >= 1, f"a server needs min-clients >= 1; got {self.clients}.")
+        need(self.timeouts >= 1, f"a site is left out after at least 1 timeout; got {self.timeouts}.")
+
+
+class Hub:
+    """The clients of a federation, by site."""
+
+    def __init__(
+        self,
+        run: str,
+        agreement: str,
+        roster: Mapping[str, Sequence[int]],  # which clients each site has
+        specs: Mapping[str, Spec] | None,  # by stage: what an answer holds; none: a simulation, where all comes back
+        transport: Transport,
+        waiting: Waiting,
+        say: Callable[[str], None],
+        welcome: Mapping[str, bytes] | None = None,  # what a site that has not joined is told
+        seats: Mapping[str, str] | None = None,  # what each site said when it joined, and says with every answer
+    ) -> None:
+        self.seats = dict(seats or {})
+        self.welcome = dict(welcome or {})
+        self.run, self.agreement, self.specs = run, agreement, specs
+        self.roster, self.transport, self.waiting, self.say = dict(roster), transport, waiting, say
+        self.clients = sum(map(len, roster.values()))
+        self.since = torch.full([self.clients], -1, dtype=torch.int64)
+        self.silent = dict.fromkeys(roster, 0)  # timeouts in a row
+        self.counts = {"answers": 0, "duplicate": 0, **dict.fromkeys(REASONS, 0)}
+        self.refusals = dict.fromkeys(REASONS, 0)  # of our requests, by sites
+        self._steps = 0
+
+    @property
+    def steps(self) -> int:
+        return self._steps
+
+    def map(self, stage: str, round: int, ids: Tensor, down: State) -> tuple[Tensor, State]:
+        """Ask the sites. What a stage that is not training does not bring is NaN; personal models stay where they are,
+        and diagnostics, which are of the size of a model, are not asked for: but in a simulation all comes back."""
+        if stage == "diagnose" and self.specs is not None:
+            return ids, {}
+        asked = self._requests(stage, round, ids, down)
+        found = self._gather(stage, round, asked, self.waiting.clients if stage == "train" else 1)
+        if stage == "train":
+            return self._trained(round, found)
+        if self.specs is None:
+            return _joined(found)
+        if stage == "personal":
+            return ids, {}
+        if not found:
+            raise Silent(f"no site answered when asked to {stage} after round {round}.")
+        out = {k: torch.full([len(ids), *s], torch.nan, dtype=t) for k, (t, s) in self.specs[stage].items()}
+        for clients, values in found.values():
+            for k, v in values.items():
+                out[k][torch.isin(ids, torch.tensor(clients))] = v
+        return ids, out
+
+    def _trained(self, round: int, found: dict[str, _Answer]) -> tuple[Tensor, State]:
+        ids, values = _joined(found)
+        self.since[ids] = round
+        self._steps += int(values.pop(STEPS).sum()) if found else 0
+        return ids, {k.removeprefix("message/"): v for k, v in values.items()}
+
+    def _requests(self, stage: str, round: int, ids: Tensor, down: State) -> dict[str, Message]:
+        """A request for each site that has any of these clients."""
+        place = {client: at for at, client in enumerate(ids.tolist())}
+        out = {}
+        for site, clients in self.roster.items():
+            mine = sorted(c for c in clients if c in place)
+            if not mine:
+                continue
+            here = torch.tensor([place[c] for c in mine])
+            rows = {k: v[:1].expand(len(mine), *v.shape[1:]) if v.stride(0) == 0 else v[here] for k, v in down.items()}
+            since = tuple(self.since[torch.tensor(mine)].tolist())
+            out[site] = Message(stage, self.run, self.agreement, round, tuple(mine), since, packed(rows))
+        return out
+
+    def _gather(self, stage: str, round: int, asked: dict[str, Message], need_clients: int) -> dict[str, _Answer]:
+        """Answers by site: of all, or of those that came in time; none where too few did."""
+        found: dict[str, _Answer] = {}
+        pending = dict(asked)
+        enough = min(need_clients, sum(len(m.clients) for m in asked.values()))
+        bytes_of = {site: encode(m) for site, m in asked.items()}
+        self._post(bytes_of, asked)
+        now = time.monotonic()
+        deadline, repeat, waited = now + self.waiting.seconds, now + self.waiting.again, False
+        while True:
+            have = sum(len(ids) for ids, _ in found.values())
+            if not any(self.silent[s] < self.waiting.timeouts for s in pending) and (have >= enough or not pending):
+                break
+            now = time.monotonic()
+            if now >= deadline:
+                if have >= enough or waited:
+                    break
+                waited, deadline = True, deadline + self.waiting.seconds
+                self.say(f"round {round + 1}: {have} of at least {enough} clients have answered; waiting once more")
+            if now >= repeat:
+                repeat = now + self.waiting.again
+                self._post(bytes_of, pending)
+            for site, data in self.transport.collect(max(0.0, min(deadline, repeat) - now)):
+                if self._take(stage, site, data, pending, found):
+                    self._post(bytes_of, [site])
+        self._count_silent(asked, pending)
+        if sum(len(ids) for ids, _ in found.values()) < enough:
+            self.say(f"round {round + 1}: fewer than {enough} clients answered in time; it is skipped")
+            return {}
+        return found
+
+    def _post(self, bytes_of: Mapping[str, bytes], sites: Iterable[str]) -> None:
+        for site in sites:
+            self.transport.post(site, bytes_of[site])
+
+    def _take(self, stage: str, site: str, data: bytes, pending: dict[str, Message], found: dict[str, _Answer]) -> bool:
+        """One thing that arrived: an answer that was waited for, or something that is counted and changes nothing.
+
+        True where the site should be asked once more: it has just joined.
+        """
+        try:
+            reply = decode(data)
+            request = pending.get(site)
+            if self._stranger(site, reply):
+                self.counts["foreign"] += 1
+                return False
+            if reply.run == self.run and reply.kind in ("refused", "ready"):
+                return (reply.kind == "ready" and request is not None) or self._refused(site, reply, pending)
+            why = self._wrong(site, reply, request, found)
+            if why is not None or request is None:
+                self.counts[why or "foreign"] += 1
+                return False
+            found[site] = reply.clients, self._values(stage, reply)
+        except Damaged as e:
+            self.counts["damaged"] += 1
+            self.say(f"an answer of site {site} was not taken: {e}")
+            pending.pop(site, None)
+            return False
+        self.counts["answers"] += 1
+        pending.pop(site)
+        if self.silent[site] >= self.waiting.timeouts:
+            self.say(f"site {site} answers again and is taken back")
+        self.silent[site] = 0
+        return False
+
+    def _values(self, stage: str, reply: Message) -> State:
+        """An answer's rows, checked against what was agreed on."""
+        n = len(reply.clients)
+        if self.specs is None:
+            return plain(reply.arrays, n)
+        return unpacked(reply.arrays, n, self.specs.get(stage, {}), stage != "train")
+
+    def _stranger(self, site: str, reply: Message) -> bool:
+        """Whether a reply in this run comes from another copy of the site than the one that joined."""
+        other = reply.run == self.run and reply.note.get("seat", "") != self.seats.get(site, "")
+        if other:
+            self.say(f"somebody else answers in the name of site {site}: not taken. Is its kit in use elsewhere?")
+        return other
+
+    def _refused(self, site: str, reply: Message, pending: dict[str, Message]) -> bool:
+        """A site that has not joined (it was away, or is new on its disk) is told the terms; others have reasons."""
+        why = str(reply.note.get("why"))
+        why = why if why in REASONS else "damaged"
+        self.refusals[why] += 1
+        if self.specs is None:
+            raise _error(why, reply.note)
+        if why == "foreign" and site in pending and site in self.welcome:
+            self.transport.post(site, self.welcome[site])
+        elif pending.pop(site, None) is not None:
+            self.say(f"site {site} refused ({why}); its log says more")
+        return False
+
+    def _wrong(self, site: str, reply: Message, asked: Message | None, found: Mapping[str, object]) -> str | None:
+        """Why a reply is not the one that is waited for; None: it is."""
+        if reply.kind != "answer" or reply.run != self.run or site not in self.roster:
+            return "foreign"
+        if reply.agreement != self.agreement:
+            return "agreement"
+        if asked is None:
+            return "duplicate" if site in found else "foreign"
+        if reply.round != asked.round:
+            return "stale" if reply.round < asked.round else "early"
+        if reply.note.get("stage") != asked.kind:
+            return "stale"
+        return None if (reply.clients, reply.since) == (asked.clients, asked.since) else "foreign"
+
+    def _count_silent(self, asked: Iterable[str], pending: Iterable[str]) -> None:
+        late = set(pending)
+        for site in asked:
+            if site in late:
+                self.silent[site] += 1
+                if self.silent[site] == self.waiting.timeouts:
+                    self.say(f"site {site} was silent {self.silent[site]} times: it is left out until it answers")
+
+    def save(self) -> State:
+        """After which round each client was last heard, and how long each site has been silent."""
+        return {"since": self.since.clone(), "silent": torch.tensor([self.silent[s] for s in self.roster])}
+
+    def restore(self, states: State) -> None:
+        self.since.copy_(states["since"])
+        self.silent = dict(zip(self.roster, states["silent"].tolist(), strict=True))
+
+    def settle(self) -> None:
+        """States are at the sites."""
+
+
+_Answer = tuple[tuple[int, ...], State]
+
+
+def _joined(found: Mapping[str, _Answer]) -> tuple[Tensor, State]:
+    """All sites' rows by rising client."""
+    ids, order = torch.tensor([c for clients, _ in found.values() for c in clients], dtype=torch.int64).sort()
+    values = [v for _, v in found.values()]
+    return ids, {k: torch.cat([v[k] for v in values])[order] for k in (values[0] if values else ())}
+
+
+def _error(why: str, note: Mapping[str, object]) -> Exception:
+    """In a simulation an error at a site is the run's error, in its own words."""
+    text = str(note.get("text"))
+    if why == "diverged":
+        return Diverged(text)
+    return SartorError(text) if note.get("own") else RuntimeError(f"at a site:\n{text}")

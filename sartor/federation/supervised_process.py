@@ -1,0 +1,156 @@
+"""What server and client have in common: NVFlare's process of a kit, the log of its jobs, and what is checked first."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ..errors import SartorError, need
+from .kits import Kit
+from .nvflare_jobs import PLACE
+
+Say = Callable[[str], None]
+POLL = 1.0  # seconds between two looks at a process
+# NVFlare's own main module, in a process that ends when its parent does, and tells its jobs to do the same.
+_DAEMON = """
+import os, runpy, sys, threading, time
+parent, module = int(sys.argv.pop(1)), sys.argv.pop(1)
+os.environ["SARTOR_DAEMON"] = str(os.getpid())
+def watch():
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+threading.Thread(target=watch, daemon=True).start()
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+
+
+@dataclass
+class Daemon:
+    """NVFlare's long-lived process for one kit."""
+
+    kit: Path
+    about: Kit
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> Path:
+        """What NVFlare says."""
+        return self.kit / PLACE / "daemon.txt"
+
+    def start(self) -> None:
+        """Start the process."""
+        server = self.about.who == "server"
+        part = "server" if server else "client"
+        words = ["-m", str(self.kit), "-s", f"fed_{part}.json", "--set", "secure_train=true", "config_folder=config"]
+        words += [f"org={self.about.federation}", *([] if server else [f"uid={self.about.who}"])]
+        for name in ("transfer", PLACE):
+            (self.kit / name).mkdir(exist_ok=True)
+        # Without the kit's folder on the path: what lies there is data, not code.
+        env = {"OMP_NUM_THREADS": "1"} | os.environ | {"PYTHONSAFEPATH": "1"}
+        module = f"nvflare.private.fed.app.{part}.{part}_train"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-u", "-c", _DAEMON, str(os.getpid()), module, *words],
+                cwd=self.kit,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self.process is not None and self.process.poll() is None
+
+    def says(self, words: str) -> bool:
+        """Whether these words are in its log."""
+        with contextlib.suppress(OSError):
+            return words in self.log.read_text(errors="replace")
+        return False
+
+    def stop(self) -> None:
+        """End it; its job processes follow by themselves."""
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+
+@dataclass
+class Follower:
+    """Says what job processes have added to the kit's log since the last look."""
+
+    path: Path
+    say: Say
+    at: int = 0
+
+    def __post_init__(self) -> None:
+        self.at = self.path.stat().st_size if self.path.exists() else 0
+
+    def look(self) -> None:
+        """Say the new lines."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            file.seek(self.at)
+            new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self.at += len(whole)
+        for line in whole.decode(errors="replace").splitlines():
+            self.say(line)
+
+
+def reachable(host: str, port: int) -> bool:
+    """Whether somebody listens there."""
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=3):
+        return True
+    return False
+
+
+def vacant(host: str, port: int) -> None:
+    """Refuse a port that somebody listens on; one that was just left may be taken again."""
+    until = time.monotonic() + 10
+    while reachable(host, port):
+        need(
+            time.monotonic() < until,
+            f"port {port} of {host} is in use: another server, or this one is still running. End it, or make kits with "
+            "another port.",
+        )
+        time.sleep(0.5)
+
+
+def certificate(path: Path) -> None:
+    """Refuse a certificate that is not valid now, which is also how a wrong clock shows."""
+    from cryptography import x509
+
+    try:
+        found = x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as e:
+        raise SartorError(f"{path} cannot be read: the kit is not whole.") from e
+    now = datetime.now(UTC)
+    need(
+        now <= found.not_valid_after_utc,
+        f"the certificate of this kit expired on {found.not_valid_after_utc:%Y-%m-%d} (this machine's clock says "
+        f"{now:%Y-%m-%d %H:%M} UTC). Ask for a new kit, or set the clock.",
+    )
+    need(
+        now >= found.not_valid_before_utc,
+        f"the certificate of this kit is valid from {found.not_valid_before_utc:%Y-%m-%d %H:%M} UTC, and this "
+        f"machine's clock says {now:%Y-%m-%d %H:%M}. Set the clock.",
+    )

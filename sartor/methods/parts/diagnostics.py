@@ -1,0 +1,76 @@
+"""Facts about a client's inner problem min_θ f_i(θ) + λ·g(θ, anchor), and warnings in plain words made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from ...core import Local, State
+from ...couplings import Coupling
+from ...seeds import stream
+from ...solvers import SGD, Inexact, Solver
+
+
+def prox_slope(local: Local, theta: Tensor, coupling: Coupling) -> Tensor:
+    """∇h [c, d] of the inner problem h = f_i + λg, over all of each client's data."""
+    slope = local.full_grad(theta)
+    coupling.add_grad_(slope, theta)
+    return slope
+
+
+def prox_facts(local: Local, theta: Tensor, coupling: Coupling, solver: Solver) -> State:
+    """How well the inner problem h = f_i + λg is solved at θ, ‖∇h‖ [c], and whether the solver's step fits it.
+
+    `smoothness` is the data loss's curvature L; `overshoot` is 1 where one full gradient step of the solver's size
+    raises h: a network trained near its limit has lr·L about 2 and does well, so L alone would be a false alarm.
+    """
+    slope = local.full_grad(theta)
+    L = curvature(local, theta, slope)
+    coupling.add_grad_(slope, theta)
+    facts = {"prox_residual": slope.norm(dim=1), "smoothness": L}
+    if isinstance(solver, SGD | Inexact):
+        stepped = theta - solver.lr * slope
+        rise = local.full_loss(stepped) + coupling.value(stepped) - local.full_loss(theta) - coupling.value(theta)
+        facts["overshoot"] = (rise > 0).to(theta.dtype)
+    return facts
+
+
+def curvature(local: Local, theta: Tensor, slope: Tensor, steps: int = 6) -> Tensor:
+    """The largest curvature of f_i near θ, [c], by power iteration from slope = ∇f_i(θ); a lower bound of L."""
+    v = torch.as_tensor(stream(0, "curvature").standard_normal(theta.shape[1])).to(theta).expand_as(theta)
+    v = v / v.norm(dim=1, keepdim=True)
+    small = 1e-3 if theta.dtype == torch.float32 else 1e-5
+    L = theta.new_zeros(len(theta))
+    for _ in range(steps):
+        Hv = (local.full_grad(theta + small * v) - slope) / small
+        L = Hv.norm(dim=1)
+        v = Hv / L.clamp(min=1e-12)[:, None]
+    return L
+
+
+def inner_loop_warnings(owner: str, solver: Solver, lam: float, facts: Mapping[str, float]) -> list[str]:
+    """Whether gradient steps of this size can converge: lr·(λ + L) < 2, or 2(1 + momentum) with momentum."""
+    L = facts.get("smoothness_max")
+    if L is None or not isinstance(solver, SGD | Inexact):
+        return []
+    bound = 2 * (1 + (solver.momentum if isinstance(solver, SGD) else 0.0))
+    if solver.lr * (lam + L) < bound or not facts.get("overshoot_max"):
+        return []
+    return [
+        f"{owner}: lr·(λ + L) = {solver.lr:g}·({lam:g} + {L:.3g}) >= {bound:g}: the inner loop diverges "
+        f"for the most curved client; take lr < {bound / (lam + L):.2g}."
+    ]
+
+
+def flame_theorem1(x: float | Tensor, rho: float, L_alpha: Tensor) -> Tensor:
+    """[c, 3] whether the conditions of FLAME's Theorem 1, C1, C2, C3, hold for x = λα and the clients' Lα.
+
+    They hold together only for Lα <= 0.0146, so practically never: to report, not to enforce.
+    """
+    x = torch.as_tensor(x, dtype=L_alpha.dtype).expand_as(L_alpha)
+    C1 = x**2 * (1 + rho) / rho**2 < (x + rho) / 2
+    C2 = rho >= x
+    C3 = (1 - rho**2) * x**2 / rho**2 > (L_alpha + rho) / 2
+    return torch.stack([C1, C2, C3], dim=1)

@@ -1,0 +1,132 @@
+"""Views: the same clients with another loss, so that every solver can train what is not simply f_i(θ).
+
+A view says the gradient of its loss on a batch; the rest is the clients' own. Solvers that need more than minibatch
+gradients (exact, inexact) are refused where a view does not give it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ...core import Batch, Local, Plan, Pull
+from ...errors import SartorError
+
+
+class View(ABC):
+    """Clients whose loss is another function of what is trained."""
+
+    def __init__(self, local: Local) -> None:
+        self.local = local
+        self.round, self.clients, self.kind, self.ids = local.round, local.clients, local.kind, local.ids
+        self.share, self.visits, self.samples = local.share, local.visits, local.samples
+
+    @abstractmethod
+    def grad(self, theta: Tensor, batch: Batch) -> Tensor:
+        """[a, k] → [a, k], the gradient of this view's loss."""
+
+    def batches(
+        self, size: int, *, epochs: int = 1, steps: int | None = None, start: int = 0, stream: int = 0
+    ) -> Iterator[tuple[int, Batch]]:
+        return self.local.batches(size, epochs=epochs, steps=steps, start=start, stream=stream)
+
+    def descend_(self, theta: Tensor, batch: Batch, lr: float, pull: Pull) -> None:
+        g = self.grad(theta, batch)
+        pull(theta, lr)
+        theta.sub_(g, alpha=lr)
+
+    def _no(self) -> SartorError:
+        return SartorError(f"{type(self).__name__} has minibatch gradients only; use the sgd or adam solver.")
+
+    def loss(self, theta: Tensor, batch: Batch) -> Tensor:
+        raise self._no()
+
+    def full_loss(self, theta: Tensor) -> Tensor:
+        raise self._no()
+
+    def full_grad(self, theta: Tensor) -> Tensor:
+        raise self._no()
+
+    def descend_all_(self, theta: Tensor, plan: Plan, lam: float | Tensor, anchor: Tensor | None) -> bool:
+        return False  # step by step, with this view's gradients
+
+    def validation(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        return self.local.validation(theta)
+
+    def take(self, places: Tensor) -> Local:
+        raise SartorError(f"{type(self).__name__} shows whole stacks only.")
+
+    def quadratic(self) -> tuple[Tensor, Tensor]:
+        raise self._no()
+
+    def outputs(self, theta: Tensor, batch: Batch) -> Tensor:
+        return self.local.outputs(theta, batch)
+
+    def pullback(self, theta: Tensor, batch: Batch, slope: Tensor) -> Tensor:
+        return self.local.pullback(theta, batch, slope)
+
+    def design(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.local.design()
+
+    def order(self, epochs: int = 1, stream: int = 0) -> Iterator[tuple[int, Tensor]]:
+        return self.local.order(epochs, stream)
+
+
+class Affine(View):
+    """θ is trained, f_i(J θ + rest) is the loss; a subclass says the model of θ, and pulls gradients back by Jᵀ."""
+
+    @abstractmethod
+    def model(self, theta: Tensor) -> Tensor:
+        """[a, k] → [a, d], the models of the first a clients."""
+
+    @abstractmethod
+    def back(self, grad: Tensor) -> Tensor:
+        """[a, d] → [a, k], Jᵀ of a gradient."""
+
+    def loss(self, theta: Tensor, batch: Batch) -> Tensor:
+        return self.local.loss(self.model(theta), batch)
+
+    def grad(self, theta: Tensor, batch: Batch) -> Tensor:
+        return self.back(self.local.grad(self.model(theta), batch))
+
+    def full_loss(self, theta: Tensor) -> Tensor:
+        return self.local.full_loss(self.model(theta))
+
+    def full_grad(self, theta: Tensor) -> Tensor:
+        return self.back(self.local.full_grad(self.model(theta)))
+
+    def validation(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        return self.local.validation(self.model(theta))
+
+
+class Part(Affine):
+    """Only the coordinates `part` are trained; the others stay as in `whole` [c, d]."""
+
+    def __init__(self, local: Local, whole: Tensor, part: slice) -> None:
+        super().__init__(local)
+        self.whole, self.part = whole, part
+
+    def model(self, theta: Tensor) -> Tensor:
+        full = self.whole[: len(theta)].clone()
+        full[:, self.part] = theta
+        return full
+
+    def back(self, grad: Tensor) -> Tensor:
+        return grad[:, self.part].contiguous()
+
+
+class Mixed(Affine):
+    """The model is share·θ + (1 − share)·other; share is [c, 1] or a number."""
+
+    def __init__(self, local: Local, share: Tensor | float, other: Tensor) -> None:
+        super().__init__(local)
+        self.mix, self.other = torch.as_tensor(share, dtype=other.dtype).expand(len(other), 1), other
+
+    def model(self, theta: Tensor) -> Tensor:
+        return torch.lerp(self.other[: len(theta)], theta, self.mix[: len(theta)])
+
+    def back(self, grad: Tensor) -> Tensor:
+        return grad * self.mix[: len(grad)]

@@ -1,0 +1,1 @@
+"""The five papers: their theorems, their experiments, and the recipes that repeat them."""

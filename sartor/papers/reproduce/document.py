@@ -1,0 +1,191 @@
+"""Stored results, and docs/reproductions.md made from them: nothing in that document is typed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import SartorError, need
+from ...storage import read_json, replacing, write_text
+from .claims import claims, distances, judged
+from .experiment import FOLDER, Claim, Experiment, load, names
+from .in_short import in_short, is_reduced
+from .outputs import counted, failures, has_authors, markdown
+from .values import POINT, UNPRINTED
+
+RESULTS = FOLDER / "results"
+DOCUMENT = FOLDER.parents[2] / "docs" / "reproductions.md"
+LONG = 24  # rows above which a table is folded
+# A cell has all of these; None is not stored.
+FIELDS = (
+    *("dataset", "partition", "method", "model", "unit", "paper", "printed", "paper_std", "ours", "ours_authors"),
+    *("std", "std_authors", "seeds", "seeds_authors", "verdict", "verdict_authors", "paper_spread", "paper_variance"),
+    *("spread", "spread_authors", "loss", "loss_authors", "loss_var", "loss_var_authors", "round", "round_authors"),
+    *("tuned", "tuned_authors", "untuned", "untuned_authors", "each", "each_authors"),
+    *("of", "of_authors", "row", "where", "doubtful", "differs"),
+)
+
+
+def record(table: Mapping[str, Any], folder: Path = RESULTS) -> Path:
+    """Store a table in the repository, one cell a line, so that a later one can be compared with it."""
+    path = folder / f"{table['name']}{'.quick' if table['quick'] else ''}.json"
+    head = {k: v for k, v in table.items() if k != "cells"}
+    cells = [{k: v for k, v in c.items() if v is not None} for c in table["cells"]]
+    need(bool(cells), f"{table['name']}: there are no cells to store.")
+    lines = ",\n  ".join(json.dumps(c, ensure_ascii=False, allow_nan=False) for c in cells)
+    text = json.dumps(head, indent=1, ensure_ascii=False, allow_nan=False)
+    write_text(path, text.removesuffix("\n}") + f',\n "cells": [\n  {lines}\n ]\n}}\n')
+    return path
+
+
+def stored(name: str, quick: bool | None = None, folder: Path = RESULTS) -> dict[str, Any] | None:
+    """The stored table of an experiment: the quick or the full one; by default the full one where there is one."""
+    for wanted in [False, True] if quick is None else [quick]:
+        path = folder / f"{name}{'.quick' if wanted else ''}.json"
+        if path.exists():
+            found: dict[str, Any] = read_json(path)
+            found["cells"] = [{**dict.fromkeys(FIELDS), **c} for c in found["cells"]]
+            return found
+    return None
+
+
+def keep_figure(drawn: Path, table: Mapping[str, Any]) -> Path | None:
+    """Put a table's figure beside the document, where there is one and a folder for it."""
+    if not drawn.exists() or not DOCUMENT.parent.is_dir():
+        return None
+    path = _figure(table)
+    with replacing(path) as temporary:
+        shutil.copyfile(drawn, temporary)
+    return path
+
+
+def _figure(table: Mapping[str, Any]) -> Path:
+    return DOCUMENT.parent / "reproductions" / f"{table['name']}{'.quick' if table['quick'] else ''}.png"
+
+
+def changed(table: Mapping[str, Any], before: Mapping[str, Any]) -> str:
+    """How a table differs from the stored one of the same size."""
+    if table["command"] != before["command"]:
+        return f"The stored results are of another size ({before['command']}); nothing is compared."
+    old = {_name(c): c for c in before["cells"]}
+    pairs = [(c, old[_name(c)]) for c in table["cells"] if _name(c) in old]
+    other = [c for c, o in pairs if any(_moved(c, o, which) for which in ("", "_authors"))]
+    words = f"Against the stored results: {len(pairs) - len(other)} of {len(pairs)} cells agree"
+    return words + (
+        f"; not so: {'; '.join(c['row'] for c in other[:5])}{' ...' if len(other) > 5 else ''}." if other else "."
+    )
+
+
+def _name(cell: Mapping[str, Any]) -> str:
+    return f"{cell['where']} {cell['row']}"
+
+
+def _moved(new: Mapping[str, Any], old: Mapping[str, Any], which: str) -> bool:
+    a, b = new[f"ours{which}"], old[f"ours{which}"]
+    if a is None or b is None:
+        return (a is None) != (b is None)
+    point = POINT * {"percent": 100.0, "bytes": abs(b)}.get(new["unit"], 1.0)
+    return bool(abs(a - b) > max(2 * (new[f"std{which}"] or 0), 2 * (old[f"std{which}"] or 0), point))
+
+
+# --- the document -----------------------------------------------------------------------------------------------------
+
+INTRODUCTION = """\
+# The papers, repeated
+
+Made by `sartor reproduce --document` from the results stored in `sartor/papers/recipes/results/`; nothing here is
+typed. Every table is made anew by the command above it (`--out DIR` says where), and `--record` stores it.
+
+Three columns: the paper's number; **ours**, the method as the paper writes it, with what it leaves open chosen in
+`sartor/papers/recipes/NAME.toml` and nothing chosen on test data, unless the paper itself says that it does (a remark
+says so); and **ours, authors' switches**, with the settings to which the authors' published code amounts, where it
+differs from the paper. These may choose rounds or models on test data, as the code does: they say how a number came
+about, not how good a method is. "the same": the code does not differ there.
+
+Verdicts: *agrees* within two standard deviations over seeds (ours or the paper's) or one point of accuracy (for bytes:
+one hundredth); *ours higher*; *ours lower*; *data set not the same*: the numbers cannot be held against each other;
+*failed*, with the reason below the table; *not run*. "doubtful": the paper contradicts itself there. Quick tables have
+few rounds and one seed: they show that it runs, not what comes out. Below "In short" stand the reasons that we know of
+and what the paper leaves open; below each table the paper's claims, and in how many cases they hold.
+"""
+
+
+def document(folder: Path = RESULTS) -> str:
+    """The text of docs/reproductions.md."""
+    found = [(load(name)[0], table) for name in names() if (table := stored(name, folder=folder)) is not None]
+    return "\n".join([INTRODUCTION, _overview(found), *(_section(e, table) for e, table in found)])
+
+
+def _overview(found: Sequence[tuple[Experiment, Mapping[str, Any]]]) -> str:
+    lines = ["| experiment | size | as written | authors' switches |", "|---|---|---|---|"]
+    for e, table in found:
+        theirs = counted(table, "counts_authors") if has_authors(table) else "–"
+        lines.append(f"| [{e.name}](#{e.name}) | {_size(table)} | {counted(table)} | {theirs} |")
+    return "\n".join(lines) + "\n"
+
+
+def _size(table: Mapping[str, Any]) -> str:
+    seeds = f"{table['seeds']} seed{'s' if table['seeds'] > 1 else ''}"
+    instead = [f"{table['rounds']} rounds"] if table["rounds"] else []
+    instead += [f"the model {table['network']}"] if table.get("network") else []
+    reduced = f", {' and '.join(instead)} in place of the experiment's" if instead else ""
+    missing = f", not finished: {table['missing']} runs are missing" if table.get("missing") else ""
+    size = "quick" if table["quick"] else "reduced" if instead else "full"
+    return f"{size}, {seeds}{reduced}{missing}"
+
+
+def _section(experiment: Experiment, table: Mapping[str, Any]) -> str:
+    e = experiment
+    source = ", ".join(filter(None, [table["paper"], table["where"]]))
+    out = [f"## {e.name}", "", f"{e.title} ({source}). {e.about}".strip(), ""]
+    out += [
+        f"`{table['command']}`",
+        "",
+        f"Size: {_size(table)}; {table['runs']} runs behind the numbers. {_data(table)}",
+        "",
+    ]
+    said = claims(e)
+    out += [f"**In short.** {in_short(table, said)}", ""]
+    out += [*(f"- {line}" for line in e.remarks), ""] if e.remarks else []
+    picture = _figure(table)
+    out += [f"![{e.title}]({picture.relative_to(DOCUMENT.parent).as_posix()})", ""] if picture.exists() else []
+    out += [_folded(markdown(table), len(table["cells"]))]
+    printed = set(table["counts"]) - {UNPRINTED}  # or not run: worth a line
+    out += [f"As written: {counted(table)}."] if printed else []
+    if has_authors(table):
+        theirs = f"With the authors' switches: {counted(table, 'counts_authors')}. These" if printed else "The switches"
+        out += [f"{theirs} are: {table['why_authors']}."]
+    if not table["quick"] and not is_reduced(table) and (far := distances(table)):
+        out += [far]
+    out += ["", *(f"- {line}" for line in failures(table))]
+    out += [f"- {line}" for line in dict.fromkeys(c["differs"] for c in table["cells"] if c["differs"])]
+    out += [line for claim in said for line in _claim(claim, table)]
+    return "\n".join(out) + "\n"
+
+
+def _folded(text: str, rows: int) -> str:
+    """A long table is opened by a click, so that what it says can be read on either side."""
+    if rows <= LONG:
+        return text
+    return f'<details markdown="1"><summary>The table: {rows} cells</summary>\n\n{text}\n</details>\n'
+
+
+def _claim(claim: Claim, table: Mapping[str, Any]) -> list[str]:
+    """A claim, and whether it comes out; of a quick table nothing is said, as it has too few rounds for that."""
+    said = f"The paper says ({claim.where}): “{claim.text}”" if claim.where else claim.text
+    return [f"- {said}", *(f"    - {line}" for line in ([] if table["quick"] else judged(claim, table)))]
+
+
+def _data(table: Mapping[str, Any]) -> str:
+    return "Data: " + ", ".join(f"{name} with {count:,} samples" for name, count in table["data"].items()) + "."
+
+
+def write_document(path: Path = DOCUMENT, folder: Path = RESULTS) -> Path:
+    """Write docs/reproductions.md."""
+    if not path.parent.is_dir():
+        raise SartorError(f"{path.parent} is not there: the document is made in a copy of the repository.")
+    write_text(path, document(folder))
+    return path

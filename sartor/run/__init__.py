@@ -1,0 +1,1 @@
+"""One run: its recipe, how it is assembled and played, and what it leaves."""

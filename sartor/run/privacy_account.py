@@ -1,0 +1,158 @@
+"""How much privacy a run has spent, by Opacus' accountants (the extra `privacy`).
+
+Neighbouring: two federations are neighbours if one client's messages are there in one and nothing in their place in the
+other ("add or remove one client"); its whole data are protected, not single samples. A message moves a sum by at most
+C, the noise on the sum is zC.
+
+What is composed depends on who may know the cohorts:
+    noise at the server, --sampling poisson: every client takes part by a coin of its own, q = cohort/clients, and
+        nobody learns who did: `rounds` times the Poisson-subsampled Gaussian mechanism, what the accountants are for
+    anything else (cohorts of fixed size; a server that sees who sends): no gain from sampling is claimed. A client
+        spends in the rounds in which it takes part, each a Gaussian mechanism; the one asked most often counts. (For
+        fixed cohorts a gain is proved for replacing a client, with twice the sensitivity, and where clients remember
+        nothing; Poisson's numbers would flatter them.)
+A Poisson round to which nobody comes adds no noise. That may give it away, so its probability is counted into δ.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ..core import Problem
+from ..errors import SartorError, need
+from ..wrappers.privacy import Privacy
+from .rounds import draw_cohort
+
+NEIGHBOURING = "add or remove one client"
+ORDERS = [1 + x / 10 for x in range(1, 100)] + [*range(11, 64), 80, 96, 128, 192, 256, 384, 512]
+_EMPTY = 0.01  # the share of δ that empty rounds may take
+_LEAST = 0.05  # noise below which an accountant has nothing to say
+_FAR = 100.0  # an ε above this is no protection, and not worth the PRV accountant's memory
+
+
+class Draws(NamedTuple):
+    """Who is asked: what the accounting needs to know of a run."""
+
+    clients: int
+    cohort: int
+    sampling: str
+    seed: int
+
+
+def composed(where: str, draws: Draws, rounds: int) -> tuple[float, int]:
+    """(sampling rate, how often): the mechanisms that the client asked most often goes through in so many rounds."""
+    m, cohort, sampling, seed = draws
+    if cohort == m:
+        return 1.0, rounds
+    if where == "server" and sampling == "poisson":
+        return cohort / m, rounds
+    problem, asked = Problem(torch.zeros(0), torch.full((m,), 1 / m), seed), np.zeros(m, dtype=np.int64)
+    for t in range(rounds):
+        asked[draw_cohort(problem, cohort, sampling, t).numpy()] += 1
+    return 1.0, int(asked.max())
+
+
+@lru_cache(maxsize=1024)
+def epsilon(noise: float, rate: float, count: int, delta: float, accountant: str) -> float:
+    """ε at δ of `count` Gaussian mechanisms, each on a Poisson sample of this rate."""
+    if noise == 0 or count == 0:
+        return math.inf if count else 0.0
+    try:
+        from opacus.accountants import PRVAccountant, RDPAccountant
+    except ImportError as e:
+        raise SartorError(
+            "the privacy accountants are Opacus'; install them with pip install 'sartor[privacy]'."
+        ) from e
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # of orders at the end of the range, and of q = 1, where log(1 − q) is −∞
+        rdp = RDPAccountant()
+        rdp.history = [(noise, rate, count)]
+        found = float(rdp.get_epsilon(delta, alphas=ORDERS))
+        if accountant == "prv" and found < _FAR:
+            prv = PRVAccountant()
+            prv.history = [(noise, rate, count)]
+            try:
+                found = float(prv.get_epsilon(delta))
+            except (ValueError, RuntimeError) as e:
+                raise SartorError(f"the PRV accountant gives up ({e}); use --dp-accountant rdp.") from e
+    return max(0.0, found)
+
+
+def spent(privacy: Privacy, draws: Draws, rounds: int) -> float:
+    """ε after so many rounds; infinite without noise. Refuses cohorts by chance that are empty too often."""
+    assert privacy.noise is not None
+    rate, count = composed(privacy.where, draws, rounds)
+    found = _raw(privacy, privacy.noise, rate, count)
+    if rate < 1 and math.isfinite(found):
+        # With probability p per round nobody comes: δ grows by at most count·p·(1 + e^ε).
+        p = _EMPTY * privacy.delta / (count * (1 + math.exp(min(found, 500.0))))
+        needed = math.ceil(draws.clients * (1 - p ** (1 / (draws.clients - 1))))
+        need(
+            draws.cohort >= needed,
+            f"a cohort drawn by chance with {draws.cohort} expected clients is empty too often for delta = "
+            f"{privacy.delta:g}, as an empty round has no noise; take --cohort {needed} or more.",
+        )
+    return found
+
+
+def _raw(privacy: Privacy, noise: float, rate: float, count: int) -> float:
+    delta = privacy.delta * (1 if rate == 1 else 1 - _EMPTY)
+    return epsilon(noise, rate, count, delta, privacy.accountant)
+
+
+def with_noise(privacy: Privacy, draws: Draws, rounds: int) -> Privacy:
+    """The same with the noise that its ε needs, found by bisection and rounded up; what has noise is only checked."""
+    if privacy.epsilon is not None:
+        privacy = replace(privacy, epsilon=None, noise=_noise_for(privacy, *composed(privacy.where, draws, rounds)))
+    spent(privacy, draws, rounds)
+    return privacy
+
+
+@lru_cache(maxsize=64)
+def _noise_for(privacy: Privacy, rate: float, count: int) -> float:
+    target = privacy.epsilon
+    assert target is not None
+    low, high = _LEAST, 1.0
+    while _raw(privacy, high, rate, count) > target:
+        low, high = high, 2 * high
+        need(high < 1e6, f"no noise below 1e6 gives epsilon = {target:g} at delta = {privacy.delta:g}; ask for more.")
+    while high / low > 1.001:
+        middle = math.sqrt(high * low)
+        low, high = (low, middle) if _raw(privacy, middle, rate, count) <= target else (middle, high)
+    digits = 3 - math.floor(math.log10(high))
+    return float(math.ceil(high * 10.0**digits) / 10.0**digits)
+
+
+def statement(privacy: Privacy, draws: Draws, rounds: int) -> dict[str, Any]:
+    """The `privacy` block of summary.json. An ε of null is infinite: without noise nothing is promised."""
+    assert privacy.noise is not None
+    rate, count = composed(privacy.where, draws, rounds)
+    found = spent(privacy, draws, rounds)
+    return {
+        "epsilon": found if math.isfinite(found) else None,
+        "delta": privacy.delta,
+        "noise": privacy.noise,
+        "clip": privacy.clip if math.isfinite(privacy.clip) else None,
+        "where": privacy.where,
+        "accountant": privacy.accountant,
+        "sampling": draws.sampling,
+        "sampling_rate": rate,
+        "rounds": rounds,
+        "compositions": count,
+        "neighbouring": NEIGHBOURING,
+        "weights": "uniform",
+    }
+
+
+def nothing_sent(privacy: Privacy, rounds: int) -> dict[str, Any]:
+    """The same of a method that sends nothing (local training): nobody can learn anything."""
+    empty: dict[str, Any] = dict.fromkeys(("noise", "clip", "accountant", "sampling", "sampling_rate", "weights"))
+    known = {"epsilon": 0.0, "delta": privacy.delta, "where": privacy.where, "rounds": rounds, "compositions": 0}
+    return {**empty, **known, "neighbouring": NEIGHBOURING}

@@ -1,0 +1,282 @@
+"""What a run leaves: every client's models and scores, to look at, to use, to keep."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from .. import models
+from ..core import State
+from ..data.clients import PARTS, Clients
+from ..data.inputs import Inputs
+from ..errors import SartorError, need, one_of, unknown
+from ..judge.metrics import Scores, choose, judge, with_chosen
+from ..storage import save_tensors, write_json, write_text
+from ..tasks.task import ModelTask
+from ..wrappers.privacy import Privacy
+from . import export, newcomers, privacy_account
+from .rounds import Kept, Run
+
+
+@dataclass
+class Result:
+    """A finished run."""
+
+    run: Run
+    task: ModelTask
+    data: Clients
+    settings: dict[str, Any]
+    private: Privacy | None = None
+    held_out: Clients | None = None  # clients that took no part
+    visits: int = 10  # of each of them, when training is over
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """One entry per evaluated round."""
+        return self.run.history
+
+    @property
+    def _kept(self) -> Kept | None:
+        """The round that is reported, where it is not the last."""
+        return self.run.best if self.run.report == "best" else None
+
+    @cached_property
+    def scores(self) -> dict[str, np.ndarray]:
+        """Per-client scores [m] in the reported round, for example scores["chosen/test/accuracy"]."""
+        return with_chosen(self._kept.scores if self._kept else self.run.scores, self.settings.get("oracle", False))
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """What summary.json holds."""
+        s, run = self.settings, self.run
+        judged = judge(self.scores, self.data.counts("test"), ~run.hostile)
+        return {
+            "method": s["method"],
+            "data": s["data"],
+            "partition": s["partition"],
+            "model": s["model"],
+            "clients": len(self.data),
+            "cohort": run.cohort,
+            "attack": s["attack"],
+            "attackers": s["attackers"],
+            "hostile": int(run.hostile.sum()),
+            "aggregator": s["aggregator"],
+            "compress": s["compress"],
+            "compress_down": s["compress_down"],
+            "drop": run.failures.drop,
+            "stragglers": run.failures.stragglers,
+            **run.counts,
+            "rounds": run.round,
+            "report": run.report,
+            "reported_round": self._kept.round if self._kept else run.round,
+            "seed": s["seed"],
+            "seconds": round(run.seconds, 3),
+            "bytes_up": run.bytes_up,
+            "bytes_down": run.bytes_down,
+            **self._spent(judged),
+            "parameters": self.task.size,
+            **judged,
+            "unseen": self.unseen,
+            "privacy": self.privacy,
+            "warnings": self.history[-1]["warnings"],
+        }
+
+    def _spent(self, judged: dict[str, Any]) -> dict[str, Any]:
+        """What was to be had for the bytes: accuracy per megabyte up and down, and what it took to reach the target."""
+        run, spent = self.run, self.run.bytes_up + self.run.bytes_down
+        chosen, there = judged["chosen"], run.goal.reached(run.history)
+        return {
+            "accuracy_per_megabyte": None if not (chosen and spent) else chosen["accuracy_mean"] / (spent / 1e6),
+            "budget": run.goal.budget,
+            "target_accuracy": run.goal.target,
+            "rounds_to_target": None if there is None else there["round"],
+            "bytes_to_target": None if there is None else there["bytes_up"] + there["bytes_down"],
+            "stopped": run.stopped or "rounds",
+        }
+
+    @cached_property
+    def _unseen_scores(self) -> dict[str, np.ndarray]:
+        """As `scores`, of the clients that took no part, after their cold start."""
+        assert self.held_out is not None
+        engine = newcomers.serve(self.run, self.task, self.data, self.held_out, self.visits)
+        found = newcomers.ask(self.run, engine, "evaluate")
+        return with_chosen({k: v.double().cpu().numpy() for k, v in found.items()})
+
+    @cached_property
+    def unseen(self) -> dict[str, Any] | None:
+        """What clients that took no part get, as `summary` has it for the others; None where all did."""
+        if self.held_out is None:
+            return None
+        models = judge(self._unseen_scores, self.held_out.counts("test"))
+        return {"clients": len(self.held_out), "steps": self.visits, **models}
+
+    @property
+    def privacy(self) -> dict[str, Any] | None:
+        """(ε, δ) spent up to now, and how they are meant; None where nothing was made private."""
+        run = self.run
+        if self.private is None:
+            return None
+        if run.bytes_up == 0:
+            return privacy_account.nothing_sent(self.private, run.round)
+        draws = privacy_account.Draws(run.problem.clients, run.cohort, run.sampling, run.problem.seed)
+        return privacy_account.statement(self.private, draws, run.round)
+
+    @cached_property
+    def clients(self) -> list[dict[str, Any]]:
+        """What clients.json holds: a row per client; those that took no part come last and are marked `unseen`."""
+        rows = _rows(self.data, self.scores, self.run.hostile)
+        if self.held_out is not None:
+            nobody = np.zeros(len(self.held_out), dtype=bool)
+            rows += [r | {"unseen": True} for r in _rows(self.held_out, self._unseen_scores, nobody)]
+        return rows
+
+    def table(self, local: Result | None = None) -> str:
+        """A text table: each client's samples, accuracy of its models, and which one it chose.
+
+        With the result of local training on the same clients, its accuracy stands beside.
+        """
+        columns, clients = ["global", "personal", "chosen"], [c for c in self.clients if not c["unseen"]]
+        rows = [[row.get(f"{m}_test_accuracy") for m in columns] for row in clients]
+        if local is not None:
+            need(local.data.names == self.data.names, "both results must be of the same clients.")
+            columns = ["local", *columns]
+            alone = [own["personal_test_accuracy"] for own in local.clients if not own["unseen"]]
+            rows = [[own, *row] for own, row in zip(alone, rows, strict=True)]
+        lines = [f"{'client':>10} {'train':>7} {'test':>6}" + "".join(f"{c:>9}" for c in columns) + "  takes"]
+        for client, row in zip(clients, rows, strict=True):
+            scores = "".join(f"{'-' if v is None else format(v, '.3f'):>9}" for v in row)
+            name = f"{client['name'][:10]:>10} {client['train']:>7} {client['test']:>6}"
+            lines.append(f"{name}{scores}  {'(hostile)' if client['hostile'] else client['chosen']}")
+        return "\n".join(lines)
+
+    # --- models -------------------------------------------------------------------------------------------------------
+
+    # Of the reported round, as the scores are.
+
+    @cached_property
+    def _personal(self) -> State:
+        """All personal models, and the clients' statistics where the model has any."""
+        if self._kept is None:
+            return self.run.ask("personal")
+        return {k.removeprefix("client/"): v for k, v in self._kept.models.items() if k.startswith("client/")}
+
+    def _common(self, name: str) -> torch.Tensor | None:
+        """The global model or the collaboration."""
+        if self._kept is not None:
+            return self._kept.models.get(name)
+        method = self.run.method
+        return (method.shared if name == "global" else method.collaboration)(self.run.server)
+
+    def personal(self, client: int) -> nn.Module:
+        """The client's own model, ready to predict."""
+        need(0 <= client < len(self.data), f"clients are 0 to {len(self.data) - 1}; got {client}.")
+        if "personal" not in self._personal:
+            raise SartorError(f"{self.settings['method']} has no personal models; use shared().")
+        own = {k: v[client] for k, v in self._personal.items() if k != "personal"}
+        return self.task.module(self._personal["personal"][client], own)
+
+    def shared(self) -> nn.Module:
+        """The global model, ready to predict. Batch normalisation has its first statistics: others are private."""
+        theta = self._common("global")
+        if theta is None:
+            raise SartorError(f"{self.settings['method']} has no global model; use personal(client).")
+        return self.task.module(theta)
+
+    def chosen(self, client: int) -> nn.Module:
+        """Whichever of the two did better on the client's validation data."""
+        return self.personal(client) if choose(self.scores)[client] else self.shared()
+
+    def newcomer(self, data: Clients | tuple[Any, Any], steps: int = 10) -> nn.Module:
+        """The model of a client that joins now with `data`: features and targets (x, y), or Clients with one client.
+
+        It visits the server `steps` times, as its method says (docs/cold-start.md). Nothing of the run changes.
+        """
+        one = data if isinstance(data, Clients) else _one_client(data, self.data)
+        need(len(one) == 1, f"a newcomer is one client; got {len(one)}. Take one with clients.take([i]).")
+        same = one.x.shape[1:] == self.data.x.shape[1:]
+        need(same, f"the run's samples have shape {list(self.data.x.shape[1:])}; got {list(one.x.shape[1:])}.")
+        engine = newcomers.serve(self.run, self.task, self.data, one.to(self.data.x.device, self.data.x.dtype), steps)
+        found = newcomers.ask(self.run, engine, "personal")
+        if "personal" not in found:
+            return self.shared()
+        return self.task.module(found["personal"][0], {k: v[0] for k, v in found.items() if k != "personal"})
+
+    def export(self, client: int | str, path: str | Path, model: str = "chosen") -> Path:
+        """Write a client's model to a .safetensors, .onnx, .pt2 or .pt (TorchScript) file, with what its samples go
+        through before it; `client` is a number or a name, `model` chosen, personal or global. See sartor.run.export."""
+        one_of("export", "model", model, ("chosen", "personal", "global"))
+        if isinstance(client, str) and client not in self.data.names:
+            raise unknown("client", client, self.data.names)
+        at = self.data.names.index(client) if isinstance(client, str) else client
+        need(0 <= at < len(self.data), f"clients are 0 to {len(self.data) - 1}; got {client}.")
+        which = ("personal" if choose(self.scores)[at] else "global") if model == "chosen" else model
+        module = self.personal(at) if which == "personal" else self.shared()
+        inputs = self.data.inputs or Inputs(
+            tuple(self.data.x.shape[1:]), self.data.classes, names=tuple(self.data.names)
+        )
+        about = {"model": self.settings["model"], "named": self.settings["model"] in models.NAMES}
+        about |= {"method": self.settings["method"], "which": which, "client": self.data.names[at]}
+        return export.write(Path(path), module.cpu(), inputs, at, about)
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> Path:
+        """Write clients.json, history.jsonl, models/ (each file with a checksum), inputs.json (how samples are read),
+        FedAMP's collaboration.json and, last, summary.json."""
+        folder = Path(folder)
+        write_json(folder / "clients.json", self.clients)
+        write_history(folder, self.history)
+        theta = self._common("global")
+        if theta is not None:
+            save_tensors(folder / "models" / "global.safetensors", self._named(theta), {"names": []}, sealed=True)
+        if "personal" in self._personal:
+            own = {k: v for k, v in self._personal.items() if k != "personal"}
+            save_tensors(
+                folder / "models" / "personal.safetensors",
+                self._named(self._personal["personal"]) | own,
+                {"names": self.data.names},
+                sealed=True,
+            )
+        if self.data.inputs is not None:
+            write_json(folder / "inputs.json", self.data.inputs.plain())
+        if (xi := self._common("collaboration")) is not None:
+            write_json(folder / "collaboration.json", {"names": self.data.names, "weights": xi.double().tolist()})
+        write_json(folder / "summary.json", self.summary)  # last: its presence says that the run is complete
+        return folder
+
+    def _named(self, theta: torch.Tensor) -> State:
+        return dict(zip(self.task.names, self.task.unflatten(theta), strict=True))
+
+
+def _rows(data: Clients, scores: Scores, hostile: np.ndarray) -> list[dict[str, Any]]:
+    """A row per client: its samples and its scores."""
+    counts, picked, rows = {part: data.counts(part) for part in PARTS}, choose(scores), []
+    for i, name in enumerate(data.names):
+        row: dict[str, Any] = {"client": i, "name": name, **{part: int(counts[part][i]) for part in PARTS}}
+        row |= {"hostile": bool(hostile[i]), "unseen": False, "chosen": "personal" if picked[i] else "global"}
+        for key, values in scores.items():
+            row[key.replace("/", "_")] = None if np.isnan(values[i]) else float(values[i])
+        rows.append(row)
+    return rows
+
+
+def _one_client(data: tuple[Any, Any], like: Clients) -> Clients:
+    """One client with these samples, whose targets are of the kind that the run's clients have."""
+    x, y = (np.asarray(part) for part in data)
+    need(x.ndim >= 1 and len(x) > 0, "a newcomer needs at least one sample to learn from; got none.")
+    y = y.astype(np.float64) if like.y.is_floating_point() else y
+    whole = like.y.is_floating_point() or np.issubdtype(y.dtype, np.integer)
+    need(whole, f"the run's targets are classes 0..{(like.classes or 1) - 1}; got {y.dtype}.")
+    return Clients.from_parts([{"train": (x.astype(np.float64), y)}], like.classes)
+
+
+def write_history(folder: Path, history: list[dict[str, Any]]) -> None:
+    """history.jsonl: a line per evaluated round."""
+    write_text(folder / "history.jsonl", "".join(json.dumps(line, allow_nan=False) + "\n" for line in history))

@@ -1,0 +1,339 @@
+"""The only round loop; its history, checkpoints and resumption. Simulation and deployment share it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..client_table import Rows
+from ..core import Engine, Method, Problem, Server, State
+from ..engines.threads import one_thread
+from ..errors import Diverged, SartorError, Silent, need, one_of
+from ..judge.metrics import Scores, summarise, validated
+from ..seeds import stream
+from ..storage import load_tensors, save_tensors
+from ..wrappers.compression import DOWN, UP
+from .absences import Answers, Failures, finite, joined, pick
+from .bytes import Goal, weigh
+
+_AT_ONCE = 4096  # clients that are scored in one go, so that scoring a large federation takes little memory
+Line = dict[str, Any]  # one line of history.jsonl
+# Clients trained and their steps; answers left out as they hold NaN or Inf, clients not reached, late answers; rounds
+# in which nobody answered.
+COUNTS = ("trained", "steps", "excluded", "dropped", "late", "skipped")
+
+
+def draw_cohort(problem: Problem, size: int, sampling: str, round: int) -> Tensor:
+    """Who is asked in this round, sorted: `size` clients, all alike ("uniform") or by number of samples ("size"); or
+    everyone by a coin of its own, `size` in the mean ("poisson")."""
+    m = problem.clients
+    if size == m:
+        return torch.arange(m)
+    if sampling == "poisson":
+        return torch.from_numpy(np.flatnonzero(stream(problem.seed, "cohort", round).random(m) < size / m))
+    p = problem.share.double().cpu().numpy() if sampling == "size" else None
+    drawn = stream(problem.seed, "cohort", round).choice(m, size, replace=False, p=None if p is None else p / p.sum())
+    return torch.from_numpy(np.sort(drawn))
+
+
+@dataclass
+class Kept:
+    """A round worth keeping: every client's scores and models as they were after it."""
+
+    round: int
+    value: float  # the mean validation accuracy of the chosen models
+    scores: dict[str, np.ndarray]
+    models: State  # as Run.models gives them
+
+
+@dataclass
+class Run:
+    """A federation at work: the server's state and what has happened so far.
+
+    With report="best" the round with the best mean validation accuracy is kept, scores and models.
+    """
+
+    method: Method
+    engine: Engine
+    problem: Problem
+    server: Server
+    cohort: int
+    sampling: str = "uniform"
+    store: Path | None = None  # where per-client tables are kept; none: in memory
+    failures: Failures = Failures()
+    report: str = "last"  # the round whose scores and models are reported: the last, or the best on validation data
+    goal: Goal = Goal()  # what may end it before its last round
+    round: int = 0
+    seconds: float = 0.0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    most: int = 0  # bytes that the next round can take at most
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    silent: int = 0  # rounds in a row in which nobody answered, up to now
+    late: Answers | None = None  # who answered late in the last round, and what
+    history: list[Line] = field(default_factory=list)
+    scores: dict[str, np.ndarray] = field(default_factory=dict)  # of the last evaluated round
+    best: Kept | None = None
+
+    def __post_init__(self) -> None:
+        m = self.problem.clients
+        need(1 <= self.cohort <= m, f"the cohort needs 1 to {m} clients (all there are); got {self.cohort}.")
+        one_of("a run", "sampling", self.sampling, ["uniform", "size", "poisson"])
+        one_of("a run", "report", self.report, ["last", "best"])
+        need(
+            self.report == "last" or self.store is None,
+            "the best round's models are kept in memory, which --store disk is to spare; report the last round.",
+        )
+        self.server = {k: v.at(self.store, f"server-{k}") if isinstance(v, Rows) else v for k, v in self.server.items()}
+
+    def step(self) -> None:
+        """One round: downlink, clients, server."""
+        with one_thread():
+            self._step()
+
+    def _step(self) -> None:
+        answered, messages = self._answers()
+        good = finite(messages, len(answered))
+        self.counts["excluded"] += len(answered) - int(good.sum())
+        answered, messages = pick(answered, messages, good)
+        if len(answered):
+            self.server = self.method.server(self.server, answered, messages, self.round)
+            if self.store is None:
+                self._settle()
+            self.server = _owned(self.server, messages)
+        self.silent = 0 if len(answered) else self.silent + 1
+        self.counts["skipped"] += not len(answered)
+        self.round += 1
+
+    def _answers(self) -> Answers:
+        """Who answers in this round, and what: the cohort without those that fail, and those late from the last."""
+        late, self.late = self.late, None
+        cohort = draw_cohort(self.problem, self.cohort, self.sampling, self.round)
+        asked = torch.arange(self.problem.clients) if self.method.train_all else cohort
+        dropped, slow = self.failures.draw(self.problem, self.round)
+        self.counts["dropped"] += int(dropped[cohort].sum())
+        reached = asked[~dropped[asked]]
+        answered = reached
+        messages: State = {}
+        if len(reached):
+            down = self.method.downlink(self.server, reached, self.round)
+            before = self.engine.steps
+            answered, messages = self.engine.map("train", self.round, reached, down)
+            self.counts["trained"] += len(answered)
+            self.counts["steps"] += self.engine.steps - before
+            spent, each, messages = weigh(DOWN, messages, down)
+            self.bytes_down += spent
+            at_most = len(asked) * each
+        if self.method.train_all:  # everybody trained, the cohort is heard
+            answered, messages = pick(answered, messages, torch.isin(answered, cohort))
+        if len(answered):
+            spent, each, messages = weigh(UP, messages, messages)
+            self.bytes_up += spent
+            self.most = at_most + len(cohort) * each
+        behind = slow[answered]
+        if bool(behind.any()):
+            self.counts["late"] += int(behind.sum())
+            late_ids, theirs = pick(answered, messages, behind)
+            self.late = (late_ids, {k: v.clone() for k, v in theirs.items()}) if self.failures.stale == "use" else None
+            answered, messages = pick(answered, messages, ~behind)
+        return (answered, messages) if late is None else joined(late, (answered, messages))
+
+    def look(self, diagnose: bool) -> Line:
+        """Score every client's models as they are now, and add a line to the history."""
+        self.scores = {k: self._benign(v.double().cpu().numpy()) for k, v in self.ask("evaluate").items()}
+        _check_scores(self.scores, self.round)
+        benign = torch.from_numpy(~self.hostile)
+        facts = _reduce({k: v[benign] for k, v in self.ask("diagnose").items()}) if diagnose else {}
+        warnings = self.method.warnings(self.server, self.round, facts)
+        line: Line = {
+            "round": self.round,
+            "seconds": round(self.seconds, 3),
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+            **self.counts,
+            **summarise(self.scores),
+            "validation": validated(self.scores),
+            "diagnostics": facts,
+            "warnings": warnings,
+        }
+        self.history.append(line)
+        if self.report == "best":
+            self._keep()
+        return line
+
+    def _keep(self) -> None:
+        """Keep this round where it is better than the best so far; of equals the first."""
+        value = validated(self.scores)
+        if value is not None and (self.best is None or value > self.best.value):
+            self.best = Kept(self.round, value, self.scores, self.models())
+
+    def models(self) -> State:
+        """All models as they are now: "client/personal" [m, d] with the clients' statistics beside it, "global" [d] and
+        FedAMP's "collaboration" [m, m], where there are such."""
+        own = {f"client/{k}": v for k, v in self.ask("personal").items()}
+        common = {"global": self.method.shared(self.server), "collaboration": self.method.collaboration(self.server)}
+        return own | {k: v.clone() for k, v in common.items() if v is not None}
+
+    @property
+    def stopped(self) -> str | None:
+        """Why no further round is played: its target is reached, or its budget is spent; None: there is no reason."""
+        if self.goal.reached(self.history) is not None:
+            return "target"
+        return None if self.goal.affords(self.bytes_up + self.bytes_down, self.most) else "budget"
+
+    @property
+    def hostile(self) -> np.ndarray:
+        """[m] True where a client attacks."""
+        return np.isin(np.arange(self.problem.clients), list(self.method.hostile))
+
+    def _benign(self, scores: np.ndarray) -> np.ndarray:
+        """Scores are of benign clients: a hostile one has none, as if it had no samples."""
+        kept: np.ndarray = np.where(self.hostile, np.nan, scores)
+        return kept
+
+    def ask(self, stage: str) -> State:
+        """Run a stage that changes nothing at every client, some at a time."""
+        shared = self.method.shared(self.server)
+        found: list[State] = []
+        for ids in torch.split(torch.arange(self.problem.clients), _AT_ONCE):
+            down = self.method.downlink(self.server, ids, self.round)
+            down |= {} if shared is None else {"global": shared.expand(len(ids), -1)}
+            found.append(self.engine.map(stage, self.round, ids, down)[1])
+        return {k: torch.cat([f[k] for f in found]) for k in found[0]}
+
+    def save(self, path: Path, settings: str) -> None:
+        """A checkpoint: everything needed to go on, in one file, atomically."""
+        tensors = {f"client/{k}": v for k, v in self.engine.save().items()}
+        for k, v in self.server.items():
+            tensors |= v.saved(f"server/{k}") if isinstance(v, Rows) else {f"server/{k}": v}
+        if self.late is not None:
+            tensors |= {"late ids": self.late[0]} | {f"late/{k}": v for k, v in self.late[1].items()}
+        about = {
+            "settings": settings,
+            "round": self.round,
+            "seconds": self.seconds,
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+            "most": self.most,
+            "counts": self.counts,
+            "silent": self.silent,
+            "history": self.history,
+        }
+        if self.best is not None:
+            about["best"] = {"round": self.best.round, "value": self.best.value, "scores": list(self.best.scores)}
+            tensors |= {f"best/model/{k}": v for k, v in self.best.models.items()}
+            tensors |= {f"best/score/{k}": torch.from_numpy(v) for k, v in self.best.scores.items()}
+        save_tensors(path, tensors, about)
+        self.engine.settle()
+        self._settle()
+
+    def _settle(self) -> None:
+        self.server = {k: v.settle() if isinstance(v, Rows) else v for k, v in self.server.items()}
+
+    def restore(self, path: Path, settings: str) -> None:
+        """Go on from a checkpoint of a run with the same settings."""
+        tensors, about = load_tensors(path, self.problem.start.device)
+        if about.get("settings") != settings:
+            raise SartorError(
+                f"{path} belongs to a run with other settings or other data; "
+                "choose another folder, or go back to those."
+            )
+        for k, v in self.server.items():
+            self.server[k] = v.restored(f"server/{k}", tensors) if isinstance(v, Rows) else tensors[f"server/{k}"]
+        self.engine.restore({k.removeprefix("client/"): v for k, v in tensors.items() if k.startswith("client/")})
+        self.round, self.seconds, self.history = about["round"], about["seconds"], about["history"]
+        self.bytes_up, self.bytes_down = about["bytes_up"], about["bytes_down"]
+        self.counts, self.silent, self.most = about["counts"], about["silent"], about["most"]
+        waiting = {k.removeprefix("late/"): v for k, v in tensors.items() if k.startswith("late/")}
+        self.late = (tensors["late ids"], waiting) if "late ids" in tensors else None
+        if (best := about.get("best")) is not None:
+            models = {k.removeprefix("best/model/"): v for k, v in tensors.items() if k.startswith("best/model/")}
+            scores = {k: tensors[f"best/score/{k}"].cpu().numpy() for k in best["scores"]}
+            self.best = Kept(best["round"], best["value"], scores, models)
+
+
+def play(
+    run: Run,
+    rounds: int,
+    *,
+    evaluate_every: int = 1,
+    diagnose: bool = False,
+    checkpoint: Path | None = None,
+    checkpoint_every: int = 10,
+    settings: str = "",
+) -> Iterator[Line | None]:
+    """Play up to `rounds` rounds; yields after each one: its history line where it was evaluated, else None."""
+    need(rounds >= 1, f"a run needs at least 1 round; got {rounds}.")
+    need(evaluate_every >= 1 and checkpoint_every >= 1, "evaluate_every and checkpoint_every are at least 1.")
+    run.goal.check(run.bytes_up + run.bytes_down, run.round)
+    while run.round < rounds and run.stopped is None:
+        began = time.perf_counter()
+        run.step()
+        run.seconds += time.perf_counter() - began
+        run.goal.check(run.bytes_up + run.bytes_down, run.round)
+        last = run.round == rounds or run.stopped is not None
+        line = run.look(diagnose) if last or run.round % evaluate_every == 0 else None
+        last = last or run.stopped is not None
+        if run.silent >= run.failures.patience and not last:
+            _stop(run, checkpoint, settings)
+        if checkpoint is not None and (last or run.round % checkpoint_every == 0):
+            run.save(checkpoint, settings)
+        yield line
+    if not run.scores:  # resumed after the last round: score again, in place of the line that said so
+        run.history = [line for line in run.history if line["round"] < run.round]
+        run.look(diagnose)
+
+
+def _owned(server: Server, messages: State) -> Server:
+    """The server's state, with copies of what is a view of the messages: an engine may use their memory again."""
+    lent = {v.untyped_storage().data_ptr() for v in messages.values()}
+    return {
+        k: v.clone() if isinstance(v, Tensor) and v.untyped_storage().data_ptr() in lent else v
+        for k, v in server.items()
+    }
+
+
+def _stop(run: Run, checkpoint: Path | None, settings: str) -> None:
+    """Nobody has answered for too long: keep the state, say so, and stop."""
+    silent, run.silent = run.silent, 0  # who goes on later is patient anew
+    kept = "Nothing was kept: pass --out to be able to go on"
+    if checkpoint is not None:
+        run.save(checkpoint, settings)
+        kept = f"Everything up to round {run.round} is kept: go on with --resume"
+    raise Silent(
+        f"nobody answered in {silent} round{'s' if silent > 1 else ''} in a row, up to round {run.round} "
+        f"(patience {run.failures.patience}). {kept}, or ask more clients with --cohort, or lower --drop."
+    )
+
+
+def _reduce(found: State) -> dict[str, float]:
+    """Per-client numbers become mean and maximum; per-client vectors the norm of their mean."""
+    out: dict[str, float] = {}
+    for name, value in found.items():
+        if value.dim() == 2:
+            out[f"{name}_norm"] = float(value.mean(0).norm())
+        else:
+            out[f"{name}_mean"], out[f"{name}_max"] = float(value.mean()), float(value.max())
+    return {k: v for k, v in out.items() if math.isfinite(v)}
+
+
+def _check_scores(scores: Scores, round: int) -> None:
+    """Refuse scores from which no mean and variance can be computed. NaN accuracy and loss together say: no samples."""
+    for name, value in scores.items():
+        bad = np.abs(value) > 1e100
+        if name.endswith("/loss"):
+            bad |= np.isnan(value) != np.isnan(scores[name.removesuffix("loss") + "accuracy"])
+        if bad.any():
+            client = int(np.flatnonzero(bad)[0])
+            raise Diverged(
+                f"diverged by round {round}: the {name.replace('/', ' ')} of client {client} is not "
+                "a finite number. The likely cause is a step size too large: lower lr or lam."
+            )

@@ -1,0 +1,189 @@
+"""Settings of methods and solvers as plain tables, and back: a dataclass's fields are the only list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar, get_origin, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from .. import aggregators, compressors, methods, solvers, spelling
+from ..core import Method
+from ..errors import SartorError, need, unknown
+from ..wrappers import attacks
+from ..wrappers.dynamic_lam import DynamicLam
+
+T = TypeVar("T")
+_SOLVER_FIELDS = ("solver", "global_solver", "head_solver", "finetune")
+_METHOD_FIELDS = ("global_method",)  # a method inside a method: a table of its own, with its name under "method"
+_OF_EVERY_SOLVER = ("lr", "batch", "momentum", "weight_decay")  # what a method's second solver takes from the run's
+
+
+def to_table(method: Method) -> dict[str, Any]:
+    """Every setting of a method: numbers, words, and a table for each solver. None is left out (TOML has none)."""
+    if isinstance(method, DynamicLam):
+        return to_table(method.method) | {"lam": list(method.lams)}
+    return {
+        f.name: plain
+        for f in fields(method)  # type: ignore[arg-type]
+        if (plain := _plain(getattr(method, f.name))) is not None
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, aggregators.Aggregator):
+        return spelled(aggregators.NAMES, value)
+    if isinstance(value, Method):
+        return {"method": next(n for n, e in methods.NAMES.items() if e.make is type(value))} | to_table(value)
+    if isinstance(value, tuple):
+        return list(value)  # as it comes back from TOML and JSON
+    if is_dataclass(value):
+        kind = next(k for k, v in solvers.NAMES.items() if isinstance(value, v))
+        return {"kind": kind} | {f.name: v for f in fields(value) if (v := getattr(value, f.name)) is not None}
+    return value
+
+
+def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any] | None = None) -> Method:
+    """The named method. `settings` are its fields, dotted for a solver's: "finetune.epochs".
+
+    `solver` is the run's own: it replaces fields of the method's default one, or all of it where it names another kind.
+    Where `lam` is a list ("0.1,1,2" on the command line), every client chooses from it on its validation data.
+    """
+    made = methods.entry(name)
+    if (lams := _listed(settings.get("lam"))) is not None:
+        each = tuple(convert(f"{name}'s lam", v, float) for v in lams)
+        return DynamicLam(method_from(name, {**settings, "lam": next(iter(each), 1.0)}, solver), each)
+    known = [f.name for f in fields(made.make)]  # type: ignore[arg-type]
+    hints = get_type_hints(made.make)
+    given, inner = _split(settings)
+    defaults: dict[str, Any] = {f.name: f.default for f in fields(made.make)} | made.preset  # type: ignore[arg-type]
+    for key in [*given, *inner]:
+        if key == "aggregate" and key not in known:
+            averaging = ", ".join(n for n, e in methods.NAMES.items() if hasattr(e.make, "aggregate"))
+            raise SartorError(
+                f"{name} takes no mean, so there is nothing an aggregator could replace; got {settings[key]!r}. "
+                f"Leave it away, or use a method that averages: {averaging}."
+            )
+        if key not in known:
+            raise unknown(f"setting of {name}", key, known)
+    for key in inner:
+        need(
+            key in _SOLVER_FIELDS + _METHOD_FIELDS,
+            f"{name}'s {key} is one value; got {', '.join(f'{key}.{k}' for k in inner[key])}.",
+        )
+    values: dict[str, Any] = dict(made.preset)
+    for key, value in given.items():
+        if key == "aggregate":
+            values[key] = aggregator(value)
+        elif key in _METHOD_FIELDS:
+            inner.setdefault(key, {}).setdefault("method", value)
+        elif key in _SOLVER_FIELDS:
+            raise SartorError(f"{name}: a solver's settings are {key}.lr=..., {key}.epochs=...; got {key}={value!r}.")
+        else:
+            values[key] = convert(f"{name}'s {key}", value, hints[key])
+    for key in [k for k in _SOLVER_FIELDS if k in known]:
+        wanted = {k: v for k, v in (solver or {}).items() if key == "solver" or k in _OF_EVERY_SOLVER}
+        wanted |= inner.get(key, {})
+        default = defaults.get(key)
+        if default is None and key not in inner:
+            continue
+        values[key] = _solver(default or solvers.SGD(), wanted)
+    for key in [k for k in _METHOD_FIELDS if k in inner]:
+        chosen = dict(inner[key])
+        which = chosen.pop("method", None)
+        need(which is not None, f"{name}: say which method {key} is, as in {key}=fedprox; got only its settings.")
+        values[key] = None if which == "none" else method_from(which, chosen, solver)
+    return made.make(**values)
+
+
+def has_lam(name: str) -> bool:
+    """Whether the named method has a λ, and so can choose it from a list."""
+    return "lam" in {f.name for f in fields(methods.entry(name).make)}  # type: ignore[arg-type]
+
+
+def _listed(value: Any) -> list[Any] | None:
+    """The items of a list, or of a word with commas; None for a single value."""
+    if isinstance(value, str) and "," in value:
+        return value.split(",")
+    return value if isinstance(value, list) else None
+
+
+def _split(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    given: dict[str, Any] = {}
+    inner: dict[str, dict[str, Any]] = {}
+    for key, value in settings.items():
+        head, _, rest = key.partition(".")
+        if rest:
+            inner.setdefault(head, {})[rest] = value
+        elif isinstance(value, Mapping):
+            inner.setdefault(head, {}).update(value)
+        else:
+            given[key] = value
+    return given, inner
+
+
+def _solver(default: Any, wanted: Mapping[str, Any]) -> Any:
+    wanted = dict(wanted)
+    kind = wanted.pop("kind", None)
+    if kind is not None and kind not in solvers.NAMES:
+        raise unknown("solver", kind, solvers.NAMES)
+    made = type(default) if kind is None else solvers.NAMES[kind]
+    known, hints = [f.name for f in fields(made)], get_type_hints(made)
+    for key in wanted:
+        if key not in known:
+            raise unknown(f"setting of the {made.__name__} solver", key, known)
+    values = {k: convert(f"{made.__name__}'s {k}", v, hints[k]) for k, v in wanted.items()}
+    if "epochs" in values and "steps" not in values and "steps" in known:
+        values["steps"] = None  # who asks for epochs does not want the default's steps
+        values |= {"reuse": False} if "reuse" in known and "reuse" not in values else {}
+    return replace(default, **values) if isinstance(default, made) else made(**values)
+
+
+def aggregator(text: str) -> aggregators.Aggregator:
+    """The aggregator that is written "krum" or "krum(f=2)"."""
+    return _made("aggregator", aggregators.NAMES, text)
+
+
+def attack(text: str) -> attacks.Attack | None:
+    """The attack that is written "sign-flip" or "sign-flip(std=10)"; "none" is none."""
+    return None if text.strip() == "none" else _made("attack", attacks.NAMES, text, "none")
+
+
+def compressor(text: str) -> compressors.Compressor | None:
+    """The compressor that is written "top-k" or "top-k(k=0.05)"; "none" is none."""
+    return None if text.strip() == "none" else _made("compressor", compressors.NAMES, text, "none")
+
+
+def _made(kind: str, names: Mapping[str, type[T]], text: str, *also: str) -> T:
+    name, plain, named = spelling.read(kind, str(text))
+    if name not in names:
+        raise unknown(kind, name, [*names, *also])
+    made = names[name]
+    hints = get_type_hints(made)
+    values = spelling.bind(name, [f.name for f in fields(made)], plain, named)  # type: ignore[arg-type]
+    return made(**{k: convert(f"{name}'s {k}", v, hints[k]) for k, v in values.items()})
+
+
+def spelled(names: Mapping[str, type[T]], thing: T, short: bool = False) -> str:
+    """The text that gives `thing` back; settings that are none are left out, in the short form defaults too."""
+    name = next((k for k, v in names.items() if type(thing) is v), type(thing).__name__)
+    values = {f.name: (getattr(thing, f.name), f.default) for f in fields(thing)} if is_dataclass(thing) else {}
+    said = {k: v for k, (v, default) in values.items() if v is not None and not (short and v == default)}
+    inside = ", ".join(f"{k}={spelling.write(v)}" for k, v in said.items())
+    return f"{name}({inside})" if inside else name
+
+
+def convert(what: str, value: Any, hint: Any) -> Any:
+    """A value of the field's type, from a word of the command line or a TOML value."""
+    if value == "none":
+        value = None
+    if get_origin(hint) is tuple and isinstance(value, str):
+        value = value.split(",")
+    try:
+        return TypeAdapter(hint).validate_python(value)
+    except ValidationError as e:
+        wanted = {"float": "a number", "int": "a whole number", "bool": "true or false"}.get(
+            getattr(hint, "__name__", ""), str(hint).replace("<class '", "").replace("'>", "")
+        )
+        raise SartorError(f"{what} must be {wanted}; got {value!r}.") from e

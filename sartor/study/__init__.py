@@ -1,0 +1,1 @@
+"""Many runs: methods compared, settings tuned, a method advised."""

@@ -1,0 +1,307 @@
+"""Comparing methods on the same clients: every method in every scenario with every seed, resumable cell by cell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..data import Clients, Dataset
+from ..errors import Diverged, OverBudget, SartorError, Silent, need
+from ..judge.metrics import MODELS, ORACLE, gains
+from ..run.bytes import parse_bytes
+from ..run.play import CHECKPOINT, play_recipe
+from ..run.recipe import Recipe
+from ..run.result import Result
+from ..run.rounds import COUNTS
+from ..run.settings import aggregator, attack, compressor
+from ..storage import read_json, read_note, write_json
+from .scenarios import PLAIN, Scenario
+
+PLAN = "plan.json"  # what a comparison is to run, in its order: for whoever looks at its folder
+SPENT = ("accuracy_per_megabyte", "rounds_to_target", "bytes_to_target")
+
+
+@dataclass
+class Cell:
+    """One method in one scenario with one seed: its summary and what each client got."""
+
+    method: str
+    seed: int
+    scenario: Scenario
+    summary: dict[str, Any]
+    accuracy: np.ndarray | None = None  # [m] test accuracy of the chosen models; NaN: hostile, or no test data
+    names: list[str] = field(default_factory=list)  # [m] what the clients are called
+
+    @property
+    def entrant(self) -> str:
+        """The method with its defence: "fedavg", "fedavg+median"."""
+        rule = self.scenario.aggregator
+        return self.method if rule == "mean" else f"{self.method}+{rule}"
+
+
+@dataclass
+class Comparison:
+    """All cells so far, those still to come, and each method's recipe."""
+
+    recipes: dict[str, Recipe]
+    scenarios: list[Scenario]
+    plan: list[str] = field(default_factory=list)  # the method of every cell, in order
+    cells: list[Cell] = field(default_factory=list)
+    took: dict[str, list[float]] = field(default_factory=dict)  # seconds of each cell that was played in this call
+
+    def summaries(self) -> list[dict[str, Any]]:
+        """What compare.json holds."""
+        return [c.summary for c in self.cells]
+
+    def left(self) -> float | None:
+        """The seconds that the cells to come will take, if they take as long as their method's have; None: no idea."""
+        known = [t for times in self.took.values() for t in times]
+        if not known:
+            return None
+        return float(sum(np.mean(self.took.get(method) or known) for method in self.plan[len(self.cells) :]))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per method and scenario, averaged over seeds; in the order they were asked for."""
+        groups: dict[tuple[Scenario, str], list[Cell]] = {}
+        for c in self.cells:
+            groups.setdefault((c.scenario, c.method), []).append(c)
+        return [self._row(cells) for cells in groups.values()]
+
+    def by_client(self) -> list[dict[str, Any]]:
+        """A row per client: the test accuracy of its chosen model by method, averaged over seeds, without attacks.
+
+        Where clients are drawn anew for each seed, only the first seed's can be told apart by name.
+        """
+        done = [c for c in self.cells if c.accuracy is not None and c.names and c.scenario == PLAIN]
+        natural = all(r.partition.startswith("natural") for r in self.recipes.values())
+        found: dict[str, dict[str, list[float]]] = {}
+        for c in [c for c in done if natural or c.seed == done[0].seed]:
+            assert c.accuracy is not None
+            for name, value in zip(c.names, c.accuracy.tolist(), strict=True):
+                found.setdefault(name, {}).setdefault(c.method, []).append(value)
+        return [
+            {"client": name} | {m: None if np.isnan(v).all() else float(np.nanmean(v)) for m, v in own.items()}
+            for name, own in found.items()
+        ]
+
+    def _row(self, cells: Sequence[Cell]) -> dict[str, Any]:
+        good = [c for c in cells if "error" not in c.summary]
+        failed = [c for c in cells if "error" in c.summary]
+        row: dict[str, Any] = {"method": cells[0].method, "entrant": cells[0].entrant, **cells[0].scenario._asdict()}
+        row |= {"scenario": cells[0].scenario, "seeds": len(good), "refused": None}
+        row["errors"] = [f"seed {c.seed}: {c.summary['error']}" for c in failed if "refused" not in c.summary]
+        row["refused"] = next((c.summary["error"] for c in failed if "refused" in c.summary), None)
+        for model in (*MODELS, ORACLE):
+            found = [c.summary[model] for c in good if c.summary.get(model) is not None]
+            row[model] = {k: _mean([f[k] for f in found]) for k in found[0]} if found else None
+            if found:
+                row[model]["accuracy_seed_std"] = float(np.std([f["accuracy_mean"] for f in found]))
+        for k in ("bytes_up", "bytes_down", "seconds", *SPENT):
+            row[k] = _mean([c.summary[k] for c in good]) if good else None
+        row |= {k: cells[0].summary[k] for k in ("compress", "compress_down", "budget", "target_accuracy")}
+        row["unseen"] = _over_seeds([c.summary["unseen"] for c in good if c.summary.get("unseen")])
+        row["privacy"] = good[0].summary.get("privacy") if good else None
+        row["gain"], row["lose"], row["of"] = self._against_local(good)
+        row["warnings"] = list(dict.fromkeys(w for c in good for w in c.summary["warnings"]))
+        return row
+
+    def _against_local(self, cells: Sequence[Cell]) -> tuple[int, int, int] | tuple[None, None, None]:
+        """Clients better off, worse off, and all that can be compared, over the seeds where local training ended."""
+        locals_ = [c for c in self.cells if c.method == "local" and c.accuracy is not None]
+        alone = {(c.seed, c.scenario.attacked): c.accuracy for c in locals_}
+        others = [(c, alone.get((c.seed, c.scenario.attacked))) for c in cells if c.method != "local"]
+        pairs = [(c.accuracy, own) for c, own in others if c.accuracy is not None and own is not None]
+        if not pairs:
+            return None, None, None
+        ours, theirs = (np.concatenate(side) for side in zip(*pairs, strict=True))
+        return *gains(ours, theirs), int((~np.isnan(ours + theirs)).sum())
+
+
+def _over_seeds(found: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """What unseen clients get, averaged."""
+    if not found:
+        return None
+    out: dict[str, Any] = {k: found[0][k] for k in ("clients", "steps")}
+    for model in MODELS:
+        each = [f[model] for f in found if f[model] is not None]
+        out[model] = {k: _mean([e[k] for e in each]) for k in each[0]} if each else None
+    return out
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean over seeds; None where one of them has no such number."""
+    return None if any(v is None for v in values) else float(np.mean([v for v in values if v is not None]))
+
+
+class Step(NamedTuple):
+    """A moment of a comparison: the cell at work and its result so far; None: the cell is complete."""
+
+    table: Comparison
+    method: str
+    seed: int
+    scenario: Scenario
+    result: Result | None
+
+
+def compare(
+    base: Recipe,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    dataset: Dataset,
+    folder: Path | None = None,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    scenarios: Sequence[Scenario] = (PLAIN,),
+) -> Iterator[Step]:
+    """Run every method in every scenario with every seed, all on the same clients; yields after every round, and when
+    a cell is complete. A method may be written with a compressor of its own: "fedavg+top-k(k=0.05)".
+
+    A cell that diverges, whose first round exceeds the budget, or that is refused because of its scenario (Krum with
+    too few clients, an aggregator on a method that takes no mean), is kept with its reason and the others go on. With a
+    folder, finished cells are not run again.
+    """
+    for what, values in (("method", methods), ("seed", seeds)):
+        need(len(set(values)) == len(values), f"a {what} is listed twice: {', '.join(map(str, values))}.")
+    base = base.model_copy(update={"partition": base.dealt(dataset)})
+    plain = {m: _recipe(base, m, PLAIN, settings) for m in methods}
+    for recipe in plain.values():
+        recipe.resolved()
+    for scenario in scenarios:
+        aggregator(scenario.aggregator)
+        attack(scenario.attack)
+    cells = [(scenario, method) for scenario in scenarios for method in methods]
+    planned = False  # not before it is sure that what is in the folder is of this comparison
+    table = Comparison(plain, list(scenarios), [method for _ in seeds for _, method in cells])
+    for seed in seeds:
+        clients = base.model_copy(update={"seed": seed}).split(dataset)
+        if seed == seeds[0]:  # whatever can be refused is refused before the first round
+            for recipe in plain.values():
+                recipe.start(clients)
+            refused = {cell: _refusal(_recipe(base, cell[1], cell[0], settings), clients) for cell in cells}
+            need(None in refused.values(), f"nothing is left to run: {refused[cells[0]]}")
+        for scenario, method in cells:
+            recipe = _recipe(base, method, scenario, settings).model_copy(update={"seed": seed})
+            place = None if folder is None else folder / cell_name(method, seed, scenario)
+            reason = refused[scenario, method]
+            if reason is not None:
+                summary = _failed(recipe, plain[method], clients, reason) | {"refused": True}
+                table.cells.append(Cell(method, seed, scenario, summary))
+            else:
+                for result in _play_cell(table, method, recipe, plain[method], scenario, clients, place):
+                    planned = planned or _keep_plan(folder, base, methods, seeds, settings, scenarios)
+                    yield Step(table, method, seed, scenario, result)
+                planned = planned or _keep_plan(folder, base, methods, seeds, settings, scenarios)
+            yield Step(table, method, seed, scenario, None)
+
+
+def _keep_plan(
+    folder: Path | None,
+    base: Recipe,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    settings: Mapping[str, Mapping[str, Any]] | None,
+    scenarios: Sequence[Scenario],
+) -> bool:
+    """Write plan.json: what was asked for, and a row for each cell."""
+    if folder is None:
+        return True
+    cells = [(seed, scenario, method) for seed in seeds for scenario in scenarios for method in methods]
+    rows = [
+        {"folder": cell_name(method, seed, scenario), "method": method, "seed": seed, **scenario._asdict()}
+        for seed, scenario, method in cells
+    ]
+    own = {name: dict(values) for name, values in (settings or {}).items() if values}
+    asked = {"methods": list(methods), "seeds": list(seeds), "settings": own}
+    write_json(folder / PLAN, asked | {"recipe": base.model_dump(exclude_none=True), "cells": rows})
+    return True
+
+
+def cell_name(method: str, seed: int, scenario: Scenario) -> str:
+    """The folder of a cell."""
+    words = [method, str(seed)]
+    if scenario != PLAIN:
+        words += [scenario.attack, f"{scenario.attackers:g}", scenario.aggregator]
+    return "-".join(words).replace(" ", "")
+
+
+def named(entrant: str) -> tuple[str, str | None]:
+    """The method and the compressor of "fedavg+top-k(k=0.05)"; None: the one that all have."""
+    method, plus, compress = entrant.partition("+")
+    if plus:
+        compressor(compress)
+    return method.strip(), compress.strip() if plus else None
+
+
+def _recipe(base: Recipe, entrant: str, scenario: Scenario, settings: Mapping[str, Mapping[str, Any]] | None) -> Recipe:
+    method, compress = named(entrant)
+    own = dict((settings or {}).get(method, {}))
+    known = {"method": method, "settings": own, "compress": base.compress if compress is None else compress}
+    return base.model_copy(update={**known, **scenario._asdict()})
+
+
+def _refusal(recipe: Recipe, clients: Clients) -> str | None:
+    """Why this cell cannot be run; None: it can."""
+    try:
+        recipe.start(clients)
+    except SartorError as e:
+        return str(e)
+    return None
+
+
+def _play_cell(
+    table: Comparison,
+    method: str,
+    recipe: Recipe,
+    plain: Recipe,
+    scenario: Scenario,
+    clients: Clients,
+    place: Path | None,
+) -> Iterator[Result]:
+    """Play one cell, or take it from its folder where it is finished, and add it to the table."""
+    cell = _finished(method, recipe, scenario, clients, place) if place is not None else None
+    result, began = None, time.perf_counter()
+    try:
+        for result in play_recipe(recipe, clients, place) if cell is None else ():
+            yield result
+        if cell is None:
+            assert result is not None
+            accuracy = result.scores["chosen/test/accuracy"]
+            cell = Cell(method, recipe.seed, scenario, result.summary, accuracy, result.data.names)
+    except (Diverged, Silent, OverBudget) as e:
+        cell = Cell(method, recipe.seed, scenario, _failed(recipe, plain, clients, str(e)))
+    if result is not None:
+        table.took.setdefault(method, []).append(time.perf_counter() - began)
+    table.cells.append(cell)
+
+
+def _failed(recipe: Recipe, plain: Recipe, clients: Clients, error: str) -> dict[str, Any]:
+    """The summary of a run that did not end, or did not begin."""
+    full = plain.complete(clients)
+    known = {k: getattr(full, k) for k in ("method", "data", "partition", "model", "clients", "cohort")}
+    same = ("rounds", "report", "seed", "drop", "stragglers", "compress", "compress_down", "target_accuracy")
+    known |= {k: getattr(recipe, k) for k in (*same, *Scenario._fields)}
+    known["budget"] = None if recipe.budget is None else parse_bytes(recipe.budget)
+    empty = ("reported_round", "seconds", "bytes_up", "bytes_down", "parameters", "hostile", "stopped", *SPENT)
+    blocks = (*COUNTS, *MODELS, "unseen", "privacy")
+    return {**known, **dict.fromkeys((*empty, *blocks)), "warnings": [], "error": error}
+
+
+def _finished(method: str, recipe: Recipe, scenario: Scenario, clients: Clients, place: Path) -> Cell | None:
+    """A cell that an earlier call has completed with the same settings and data."""
+    if not (place / "summary.json").exists() or not (place / "recipe.toml").exists():
+        return None
+    same = Recipe.load(place / "recipe.toml") == recipe.complete(clients)
+    need(
+        same and read_note(place / CHECKPOINT).get("settings") == recipe.fingerprint(clients),
+        f"{place} holds a run with other settings or other data; choose another --out folder.",
+    )
+    summary = read_json(place / "summary.json")
+    if summary["rounds"] != recipe.rounds and summary["stopped"] == "rounds":  # a longer run that has not ended yet
+        return None
+    rows = [r for r in read_json(place / "clients.json") if not r.get("unseen")]
+    accuracy = np.array([np.nan if r["chosen_test_accuracy"] is None else r["chosen_test_accuracy"] for r in rows])
+    return Cell(method, recipe.seed, scenario, summary, accuracy, [r["name"] for r in rows])

@@ -1,0 +1,319 @@
+"""Fair tuning: every method gets the same number of trials over a stated search space, scored on validation data with
+the same seeds. Test data are taken away before the first trial, so nothing can be chosen by them.
+
+The first trial is the method's own defaults. "grid" takes the largest even grid that the budget allows, "random" draws,
+"tpe" is Optuna's tree-structured Parzen estimator (the extra `tune`); what a grid leaves of the budget is drawn.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..data import Clients, Dataset
+from ..errors import SartorError, need, one_of
+from ..judge.metrics import validated
+from ..methods import entry
+from ..run.play import play_recipe
+from ..run.recipe import Recipe
+from ..run.settings import method_from
+from ..seeds import stream
+from ..storage import read_json, write_json
+
+SAMPLERS = ("grid", "random", "tpe")
+
+
+@dataclass(frozen=True)
+class Log:
+    """A number between two bounds, even on the logarithmic scale."""
+
+    low: float
+    high: float
+
+    def at(self, u: float) -> float:
+        """The value at u in [0, 1], to three digits."""
+        return float(f"{self.low * (self.high / self.low) ** u:.3g}")
+
+
+@dataclass(frozen=True)
+class Flat:
+    """A number between two bounds."""
+
+    low: float
+    high: float
+
+    def at(self, u: float) -> float:
+        """The value at u in [0, 1], to three digits."""
+        return float(f"{self.low + (self.high - self.low) * u:.3g}")
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """One of a few values, in rising order."""
+
+    values: tuple[Any, ...]
+
+    def at(self, u: float) -> Any:
+        """The value at u in [0, 1]."""
+        return self.values[min(int(u * len(self.values)), len(self.values) - 1)]
+
+
+Range = Log | Flat | OneOf
+LR = Log(0.005, 0.5)
+_LAM = Log(0.01, 10.0)
+# What is tuned of each method, beside its solver's step size; methods that are not here have only that.
+SPACES: dict[str, dict[str, Range]] = {
+    "flame": {"lam": _LAM, "rho": Log(0.001, 1.0)},
+    "flame-lp-proj": {"lam": _LAM, "rho": Log(0.001, 1.0)},
+    "pfedme": {"lam": Log(0.1, 30.0), "eta": Log(0.005, 1.0)},
+    "ditto": {"lam": _LAM, "global_solver.lr": LR},
+    "lp-proj-1": {"lam": Log(0.0001, 1.0), "eta": Log(0.01, 1.0)},
+    "lp-proj-2": {"lam": _LAM, "eta": Log(0.01, 1.0)},
+    "fedamp": {"sigma": Log(0.1, 1000.0), "self_weight": Flat(0.05, 0.95)},
+    "heurfedamp": {"sigma": Log(1.0, 100.0), "self_weight": Flat(0.05, 0.95)},
+    "fedprox": {"mu": Log(0.001, 1.0)},
+    "fedavg-ft": {"finetune.lr": LR, "finetune.epochs": OneOf((1, 2, 5, 10))},
+    "fedprox-ft": {"mu": Log(0.001, 1.0), "finetune.lr": LR},
+    "per-fedavg": {"alpha": Log(0.001, 0.1)},
+    "per-fedavg-fo": {"alpha": Log(0.001, 0.1)},
+    "apfl": {"alpha": Flat(0.1, 0.9), "alpha_lr": Log(0.001, 1.0)},
+    "l2sgd": {"lam": _LAM},
+    "l2gd": {"lam": _LAM, "p": Flat(0.05, 0.5)},
+    "ewc": {"lam": Log(0.01, 100.0), "finetune.lr": LR},
+    "skl": {"lam": _LAM, "finetune.lr": LR},
+    "rsa": {"lam": Log(1e-5, 0.01), "server_lr": Log(0.1, 10.0)},
+    "mocha": {"lam1": Log(0.1, 100.0), "lam2": Log(1e-4, 1.0)},
+    "fedadmm": {"rho": Log(0.001, 1.0)},
+    "term": {"t": Log(0.1, 10.0)},
+    "qffl": {"q": Log(0.01, 5.0)},
+    "fedmgda": {"epsilon": Flat(0.0, 1.0), "eta": Log(0.1, 10.0)},
+}
+
+
+def space(method: str) -> dict[str, Range]:
+    """What is tuned of a method, all of it known to be a setting of it."""
+    stepping = hasattr(entry(method).make, "solver")
+    found: dict[str, Range] = {**({"solver.lr": LR} if stepping else {}), **SPACES.get(method, {})}
+    for key, spread in found.items():
+        method_from(method, {key: spread.at(0.5)})
+    return found
+
+
+@dataclass
+class Trial:
+    """One setting and its score: the mean validation accuracy of the chosen models over seeds."""
+
+    settings: dict[str, Any]  # {}: the defaults
+    score: float | None = None  # None: it failed
+    error: str | None = None
+
+
+@dataclass
+class Tuning:
+    """All trials so far, by method."""
+
+    base: Recipe
+    budget: int
+    sampler: str
+    seeds: tuple[int, ...]
+    trials: dict[str, list[Trial]] = field(default_factory=dict)
+    fixed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings that are not tuned, by method
+
+    def best(self, method: str) -> Trial | None:
+        """The best of a method's trials; of equals the first."""
+        good = [t for t in self.trials[method] if t.score is not None]
+        return max(good, key=lambda t: t.score or 0.0, default=None)
+
+    def ranges(self, method: str) -> dict[str, Range]:
+        """What is tuned of a method."""
+        return {k: r for k, r in space(method).items() if k not in self.fixed.get(method, {})}
+
+    def set_line(self, method: str) -> str | None:
+        """The options of `sartor compare` that give a method its best settings."""
+        best = self.best(method)
+        return None if best is None else set_line(method, {**self.fixed.get(method, {}), **best.settings})
+
+    def table(self) -> dict[str, Any]:
+        """What tune.json holds."""
+        kept = ("data", "partition", "clients", "rounds", "cohort", "model", "parts", "attack", "attackers", "report")
+        return {
+            "scored": "mean validation accuracy of the chosen models over seeds; test data were taken away",
+            **{k: getattr(self.base, k) for k in kept},
+            "budget": self.budget,
+            "sampler": self.sampler,
+            "seeds": list(self.seeds),
+            "methods": {m: self._row(m) for m in self.trials},
+        }
+
+    def _row(self, method: str) -> dict[str, Any]:
+        best = self.best(method)
+        return {
+            "space": {k: {"kind": type(r).__name__.lower(), **vars(r)} for k, r in self.ranges(method).items()},
+            "fixed": dict(self.fixed.get(method, {})),
+            "trials": [vars(t) for t in self.trials[method]],
+            "best": None if best is None else vars(best),
+            "set": self.set_line(method),
+        }
+
+
+def set_line(method: str, settings: Mapping[str, Any]) -> str:
+    """The options of `sartor compare` that give a method these settings."""
+    return " ".join(f"--set {method}.{k}={v}" for k, v in settings.items()) or f"({method}'s defaults)"
+
+
+def without_test(clients: Clients) -> Clients:
+    """The same clients, with nothing in their test parts."""
+    bounds = clients.bounds.copy()
+    bounds[:, 3] = bounds[:, 2]
+    return replace(clients, bounds=bounds)
+
+
+def tune(
+    base: Recipe,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    dataset: Dataset,
+    budget: int = 20,
+    sampler: str = "random",
+    folder: Path | None = None,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Iterator[tuple[Tuning, str, int]]:
+    """Give every method `budget` trials; yields (all so far, method, trial) after each. `settings` are held fixed.
+
+    With a folder, trials that an earlier call has finished with the same base are not repeated.
+    """
+    one_of("tune", "sampler", sampler, SAMPLERS)
+    need(budget >= 1, f"tune needs a budget of at least 1 trial for each method; got {budget}.")
+    need(base.parts[1] > 0, "tune chooses on validation data, and parts leave none; see --parts.")
+    for what, values in (("method", methods), ("seed", seeds)):
+        need(len(set(values)) == len(values), f"a {what} is listed twice: {', '.join(map(str, values))}.")
+    tuning = Tuning(base, budget, sampler, tuple(seeds), {m: [] for m in methods}, settings or {})
+    if sampler == "tpe":
+        _optuna()
+    clients = [without_test(base.model_copy(update={"seed": s}).split(dataset)) for s in seeds]
+    known = _known(tuning, folder)
+    for method in methods:
+        recipe = base.model_copy(update={"method": method, "settings": dict(tuning.fixed.get(method, {}))})
+        recipe.start(clients[0])  # whatever can be refused is refused before the first trial
+        asked = propose(sampler, tuning.ranges(method), budget, tuning.trials[method], method)
+        for number, wanted in enumerate(asked):
+            trial = known.get((method, _text(wanted))) or _try(recipe, wanted, seeds, clients)
+            tuning.trials[method].append(trial)
+            if folder is not None:
+                write_json(folder / "tune.json", tuning.table() | {"base": _mark(tuning)})
+            yield tuning, method, number
+
+
+def _try(recipe: Recipe, wanted: Mapping[str, Any], seeds: Sequence[int], clients: Sequence[Clients]) -> Trial:
+    """Play one setting with every seed."""
+    scores: list[float] = []
+    try:
+        for seed, own in zip(seeds, clients, strict=True):
+            made = recipe.model_copy(update={"seed": seed, "settings": recipe.settings | dict(wanted)})
+            looks: dict[int, float] = {}
+            for result in play_recipe(made, own, None):
+                if result.history and result.history[-1]["round"] not in looks:
+                    looks[result.history[-1]["round"]] = validated(result.run.scores) or 0.0
+            scores.append(max(looks.values()) if recipe.report == "best" else list(looks.values())[-1])
+    except SartorError as e:  # it diverged, or these settings do not go together
+        return Trial(dict(wanted), None, str(e))
+    return Trial(dict(wanted), float(np.mean(scores)))
+
+
+# --- which settings are tried -----------------------------------------------------------------------------------------
+
+
+def propose(
+    sampler: str, ranges: Mapping[str, Range], budget: int, done: Sequence[Trial], method: str
+) -> Iterator[dict[str, Any]]:
+    """The settings of one trial after another; `done` fills as they are tried."""
+    yield {}
+    if sampler == "tpe":
+        yield from _by_tpe(ranges, budget - 1, done, method)
+        return
+    points = even_grid(ranges, budget - 1) if sampler == "grid" else []
+    yield from points
+    draw = stream(0, f"tune/{method}")
+    for _ in range(budget - 1 - len(points)):
+        yield {k: r.at(float(draw.random())) for k, r in ranges.items()}
+
+
+def even_grid(ranges: Mapping[str, Range], budget: int) -> list[dict[str, Any]]:
+    """A grid of at most `budget` points: one more value again and again where there are fewest, while it fits."""
+    if budget < 1 or not ranges:
+        return []
+    most = [len(r.values) if isinstance(r, OneOf) else budget for r in ranges.values()]
+    sides = [1] * len(ranges)
+    while True:
+        fits = [i for i, side in enumerate(sides) if side < most[i] and math.prod(sides) // side * (side + 1) <= budget]
+        if not fits:
+            break
+        sides[min(fits, key=lambda i: sides[i])] += 1
+    each = [[r.at((i + 0.5) / side) for i in range(side)] for r, side in zip(ranges.values(), sides, strict=True)]
+    return [dict(zip(ranges, values, strict=True)) for values in product(*each)]
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as e:
+        raise SartorError("--sampler tpe needs Optuna: pip install 'sartor[tune]'; or take grid or random.") from e
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def _by_tpe(ranges: Mapping[str, Range], count: int, done: Sequence[Trial], method: str) -> Iterator[dict[str, Any]]:
+    """Optuna's proposals; it hears the score of each, a failure as 0."""
+    optuna = _optuna()
+    seed = int(stream(0, f"tune/{method}").integers(2**31))
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+    for _ in range(count):
+        trial = study.ask()
+        yield {k: r.at(trial.suggest_float(k, 0.0, 1.0)) for k, r in ranges.items()}
+        study.tell(trial, done[-1].score or 0.0)
+
+
+# --- going on ---------------------------------------------------------------------------------------------------------
+
+
+def _text(settings: Mapping[str, Any]) -> str:
+    return json.dumps(settings, sort_keys=True)
+
+
+def _mark(tuning: Tuning) -> dict[str, Any]:
+    """What must be the same for a trial to count again."""
+    return {"recipe": tuning.base.model_dump(mode="json"), "seeds": list(tuning.seeds)}
+
+
+def _known(tuning: Tuning, folder: Path | None) -> dict[tuple[str, str], Trial]:
+    """The trials of an earlier call."""
+    if folder is None or not (folder / "tune.json").exists():
+        return {}
+    found = read_json(folder / "tune.json")
+    need(
+        found.get("base") == _mark(tuning),
+        f"{folder} holds a tuning with other settings or seeds; choose another --out folder.",
+    )
+    return {
+        (method, _text(t["settings"])): Trial(**t)
+        for method, row in found["methods"].items()
+        for t in row["trials"]
+        if t["error"] is None and row.get("fixed", {}) == tuning.fixed.get(method, {})
+    }
+
+
+def winners(folder: Path) -> tuple[Recipe, dict[str, dict[str, Any]]]:
+    """What a tuning that was kept in a folder was about, and the best settings of each of its methods."""
+    path = folder / "tune.json"
+    need(path.exists(), f"{folder} holds no tune.json; sartor tune --out {folder} makes one.")
+    found = read_json(path)
+    best = {m: row.get("fixed", {}) | row["best"]["settings"] for m, row in found["methods"].items() if row["best"]}
+    need(bool(best), f"in {path} no trial of any method has succeeded.")
+    return Recipe.of(found["base"]["recipe"], str(path)), best

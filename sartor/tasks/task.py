@@ -1,0 +1,354 @@
+"""A task: an nn.Module and a loss as functions of flat vectors, for a stack of clients at once.
+
+Plain fully connected models have their gradient written out (dense.py); other models are vectorised over clients
+(torch.func) and their operations recorded (traced.py), but not convolutions: on a CPU a stack of small convolutions
+becomes one grouped convolution, which is slower than a loop, so models that have any run client by client. `vectorise`
+overrides the rule.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import accumulate
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vjp, vmap
+
+from ..core import Batch, Pull, State
+from ..errors import need, unknown
+from . import compiled
+from .client_layers import KeyedDropout, OwnBatchNorm, own_layers
+from .dense_gradient import DenseNet, Layer
+from .pool_relu import fused
+from .recorded import Traced
+
+Loss = Callable[[Tensor, Tensor], Tensor]  # (output [b, k], target [b]) → [b]
+
+
+def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
+    """−log softmax(output)[target]."""
+    return F.cross_entropy(output, target, reduction="none")
+
+
+def squared(output: Tensor, target: Tensor) -> Tensor:
+    """½ (output − target)²."""
+    return 0.5 * (output.reshape(target.shape) - target) ** 2
+
+
+def hinge(output: Tensor, target: Tensor) -> Tensor:
+    """max(0, 1 − target · output) for targets −1/+1."""
+    return (1 - target * output.reshape(target.shape)).clamp(min=0)
+
+
+LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "squared": squared, "hinge": hinge}
+
+
+class ModelTask:
+    """The loss of a model on a batch, its gradient and its predictions, as functions of θ [a, d]."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: str | Loss = "cross-entropy",
+        vectorise: bool | None = None,
+        compile: bool = False,
+        metric: Loss | None = None,
+    ) -> None:
+        self.metric = metric  # in place of accuracy or R²: a score of every sample, the higher the better
+        if isinstance(loss, str) and loss not in LOSSES:
+            raise unknown("loss", loss, LOSSES)
+        self.per_sample: Loss = LOSSES[loss] if isinstance(loss, str) else loss
+        self.kind = loss if isinstance(loss, str) else "custom"
+        self.original = model
+        self.training = own_layers(model).train()
+        self.scoring = copy.deepcopy(self.training).eval()
+        parameters = dict(self.training.named_parameters())
+        need(len(parameters) > 0, "the model has no parameters to train.")
+        types = {p.dtype for p in parameters.values()}
+        need(len(types) == 1, f"all parameters must have one type; got {', '.join(map(str, types))}.")
+        self.names = list(parameters)
+        self.shapes = [p.shape for p in parameters.values()]
+        self.counts = [p.numel() for p in parameters.values()]
+        self.size = sum(self.counts)
+        ends = accumulate(self.counts)
+        self.blocks = {n: slice(e - k, e) for n, k, e in zip(self.names, self.counts, ends, strict=True)}
+        modules = list(self.training.named_modules())
+        self._dropouts = [name for name, m in modules if isinstance(m, KeyedDropout)]
+        self._norms = [name for name, m in modules if isinstance(m, OwnBatchNorm)]
+        convolutional = any(isinstance(m, nn.modules.conv._ConvNd) for _, m in modules)
+        self.vectorise = not convolutional if vectorise is None else vectorise
+        self._alone, self._scoring_alone = (  # for one client at a time
+            fused(m) if compiled.available() else m for m in (self.training, self.scoring)
+        )
+        self._dense = DenseNet.of(self.training, self.kind) if vectorise is None else None
+        single = self._dense is not None and len(self._dense.biases) == 1
+        self.one_layer = (self.kind, self._dense.biases[0]) if self._dense is not None and single else None
+        self._laid_out: tuple[Tensor, list[Layer]] | None = None
+        self._stacked_grad = Traced(self._grad_by_vmap, compile)
+        linear = [m for m in self.training.modules() if isinstance(m, nn.Linear)]
+        self.linear = self._dense is not None and len(linear) == 1 and linear[0].out_features == 1
+        self.random = bool(self._dropouts)
+        self.has_statistics = bool(self._norms)
+
+    def probe(self, x: Tensor, y: Tensor) -> None:
+        """Try one sample: a model or loss that cannot be vectorised (it looks at values, say) runs client by client."""
+        batch = Batch(x[None], y[None], x.new_ones(1, len(x)), torch.zeros(1, dtype=torch.int64, device=x.device))
+        try:
+            self.grad(x.new_zeros(1, self.size), batch)
+        except RuntimeError as e:
+            if not self.vectorise or "vmap" not in str(e):
+                raise
+            self.vectorise = False
+
+    # --- flat vectors -------------------------------------------------------------------------------------------------
+
+    def init(self, seed: int | None) -> Tensor:
+        """The model's weights, drawn again from `seed` where its layers know how (reset_parameters); None: as given."""
+        model = copy.deepcopy(self.training)
+        if seed is not None:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                for module in model.modules():
+                    if callable(reset := getattr(module, "reset_parameters", None)):
+                        reset()
+        return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+
+    def unflatten(self, theta: Tensor) -> list[Tensor]:
+        """θ [a, d] (or [d]) as the model's parameters, each [a, ...]: views, not copies."""
+        lead = theta.shape[:-1]
+        parts = torch.split(theta, self.counts, dim=-1)
+        return [p.view(lead + s) for p, s in zip(parts, self.shapes, strict=True)]
+
+    def module(self, theta: Tensor, statistics: State | None = None) -> nn.Module:
+        """A plain copy of the user's model that holds θ [d]; batch normalisation gets the client's statistics."""
+        model = copy.deepcopy(self.original).to(theta.dtype).eval()
+        values = dict(zip(self.names, self.unflatten(theta), strict=True))
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(values[name])
+            for name in self._norms if statistics else []:
+                norm = model.get_submodule(name)
+                assert isinstance(norm, nn.modules.batchnorm._BatchNorm) and statistics is not None
+                if norm.running_mean is not None and norm.running_var is not None:
+                    norm.running_mean.copy_(statistics[f"{name}.mean"])
+                    norm.running_var.copy_(statistics[f"{name}.var"])
+        return model
+
+    # --- one client ---------------------------------------------------------------------------------------------------
+
+    def _one_loss(
+        self, params: list[Tensor], x: Tensor, y: Tensor, weight: Tensor, key: Tensor, module: nn.Module
+    ) -> Tensor:
+        output = self._one_output(params, x, weight, key, {}, module)
+        return (self.per_sample(output, y) * weight).sum()
+
+    def _one_output(
+        self, params: list[Tensor], x: Tensor, weight: Tensor, key: Tensor, statistics: State, module: nn.Module
+    ) -> Tensor:
+        tensors = dict(zip(self.names, params, strict=True)) | statistics
+        tensors |= {f"{name}.key": key for name in self._dropouts}
+        tensors |= {f"{name}.weight_of_samples": weight for name in self._norms}
+        output: Tensor = functional_call(module, tensors, (x,))
+        return output
+
+    def _module(self, train: bool) -> nn.Module:
+        """The model with its random layers on or off. Batch normalisation always uses the batch's own statistics."""
+        return self.training if train or self.has_statistics else self.scoring
+
+    # --- a stack of clients -------------------------------------------------------------------------------------------
+
+    def loss(self, theta: Tensor, batch: Batch, train: bool = True) -> Tensor:
+        """[a, d] → [a]."""
+        params, module = self.unflatten(theta), self._module(train)
+        if self.vectorise:
+            stacked: Tensor = vmap(self._one_loss, in_dims=(0, 0, 0, 0, 0, None))(params, *batch, module)
+            return stacked
+        return torch.stack([self._one_loss([p[i] for p in params], *row, module) for i, row in enumerate(_rows(batch))])
+
+    def grad(self, theta: Tensor, batch: Batch, train: bool = True) -> Tensor:
+        """[a, d] → [a, d]."""
+        if self._dense is not None:
+            out = torch.empty(theta.shape, dtype=theta.dtype, device=theta.device)
+            self._dense.grad(self._layers(theta), batch, self._dense.layers(self.unflatten(out)))
+            return out
+        if self.vectorise:
+            return self._stacked_grad(train, theta, *batch)
+        out = torch.empty_like(theta)
+        for i, parts in enumerate(self._each_grad(theta, batch, train)):
+            torch.cat([g.reshape(-1) for g in parts], out=out[i])
+        return out
+
+    def _grad_by_vmap(self, train: bool, theta: Tensor, *batch: Tensor) -> Tensor:
+        one = partial(self._one_loss, module=self._module(train))
+        grads = vmap(grad(one))(self.unflatten(theta), *batch)
+        return torch.cat([g.flatten(1) if g.dim() > 1 else g[:, None] for g in grads], dim=1)
+
+    def _each_grad(self, theta: Tensor, batch: Batch, train: bool) -> Iterator[Sequence[Tensor]]:
+        """The gradients of one client after the other, by parameter."""
+        module = self._alone if train else self._module(train)
+        for i, row in enumerate(_rows(batch)):
+            params = [p.detach().requires_grad_() for p in self.unflatten(theta[i])]
+            yield torch.autograd.grad(self._one_loss(params, _channels_last(row[0]), *row[1:], module), params)
+
+    def descend_(self, theta: Tensor, batch: Batch, lr: float, pull: Pull) -> None:
+        """theta −= lr ∇loss, in place, with `pull(theta, lr)` before the step lands."""
+        if self._dense is not None:
+            self._dense.descend_(theta, self._layers(theta), batch, lr, pull)
+            return
+        if self.vectorise:
+            g = self.grad(theta, batch)
+            pull(theta, lr)
+            theta.sub_(g, alpha=lr)
+            return
+        grads = list(self._each_grad(theta, batch, True))
+        pull(theta, lr)
+        for row, parts in zip(theta, grads, strict=True):
+            for p, part in zip(self.unflatten(row), parts, strict=True):
+                p.sub_(part, alpha=lr)
+
+    def _layers(self, theta: Tensor) -> list[Layer]:
+        """θ's layers; made once for the many steps that a solver takes with one tensor."""
+        assert self._dense is not None
+        if self._laid_out is None or self._laid_out[0] is not theta:
+            self._laid_out = theta, self._dense.layers(self.unflatten(theta))
+        return self._laid_out[1]
+
+    def outputs(self, theta: Tensor, batch: Batch) -> Tensor:
+        """[a, d] → [a, b, k], as in training."""
+        params, (x, _, weight, key) = self.unflatten(theta), batch
+        if self.vectorise:
+            stacked: Tensor = vmap(self._one_output, in_dims=(0, 0, 0, 0, None, None))(
+                params, x, weight, key, {}, self.training
+            )
+            return stacked
+        each = [
+            self._one_output([p[i] for p in params], x[i], weight[i], key[i], {}, self.training) for i in range(len(x))
+        ]
+        return torch.stack(each)
+
+    def pullback(self, theta: Tensor, batch: Batch, slope: Tensor) -> Tensor:
+        """The gradient [a, d] of Σ slope · outputs(θ)."""
+
+        def back(params: list[Tensor], x: Tensor, weight: Tensor, key: Tensor, slope: Tensor) -> list[Tensor]:
+            pulled: list[Tensor] = vjp(lambda p: self._one_output(p, x, weight, key, {}, self.training), params)[1](
+                slope
+            )[0]
+            return pulled
+
+        params, (x, _, weight, key) = self.unflatten(theta), batch
+        if self.vectorise:
+            grads = vmap(back)(params, x, weight, key, slope)
+            return torch.cat([g.reshape(len(theta), -1) for g in grads], dim=1)
+        each = [back([p[i] for p in params], x[i], weight[i], key[i], slope[i]) for i in range(len(x))]
+        return torch.stack([torch.cat([g.reshape(-1) for g in grads]) for grads in each])
+
+    def design(self, x: Tensor) -> Tensor:
+        """[a, b, ...] → X [a, b, d] with outputs Xθ: the inputs, and ones where the linear model has a bias."""
+        need(self.linear, f"a {type(self.original).__name__} of {self.size} parameters is not linear with one output.")
+        X = x.flatten(2)
+        return X if len(self.names) == 1 else torch.cat([X, X.new_ones(*X.shape[:2], 1)], dim=2)
+
+    @torch.no_grad()
+    def predict(self, theta: Tensor, x: Tensor, statistics: State | None = None) -> Tensor:
+        """Outputs [a, b, k] of models θ [a, d] on inputs [a, b, ...], random layers off."""
+        weight, key = x.new_ones(()), torch.zeros((), dtype=torch.int64, device=x.device)
+        own = statistics or {}
+        one_for_all = len(theta) > 1 and theta.stride(0) == 0 and not own  # an expanded view: one model, so one product
+        if one_for_all or len(theta) == 1:
+            single = {k: v[0] for k, v in own.items()}
+            output = self._scored(self.unflatten(theta[0]), x.flatten(0, 1), weight, key, single)
+            return output.reshape(*x.shape[:2], *output.shape[1:])
+        params = self.unflatten(theta)
+        if self.vectorise:
+            stacked: Tensor = vmap(self._one_output, in_dims=(0, 0, None, None, 0, None))(
+                params, x, weight, key, own, self.scoring
+            )
+            return stacked
+        each = [
+            self._scored([p[i] for p in params], x[i], weight, key, {k: v[i] for k, v in own.items()})
+            for i in range(len(theta))
+        ]
+        return torch.stack(each)
+
+    def _scored(self, params: list[Tensor], x: Tensor, weight: Tensor, key: Tensor, own: State) -> Tensor:
+        """One model's outputs [b, k] on inputs [b, ...]."""
+        return self._one_output(params, _channels_last(x), weight, key, own, self._scoring_alone)
+
+    @torch.no_grad()
+    def statistics(self, theta: Tensor, batch: Batch) -> State:
+        """Each client's batch-normalisation statistics [a, features], from its own batch; empty for other models."""
+        if not self._norms:
+            return {}
+
+        norms = {name: self.training.get_submodule(name) for name in self._norms}
+
+        def record(params: list[Tensor], x: Tensor, weight: Tensor, key: Tensor) -> State:
+            self._one_output(params, x, weight, key, {}, self.training)
+            out: State = {}
+            for name, norm in norms.items():
+                assert isinstance(norm, OwnBatchNorm) and norm.recorded is not None
+                out[f"{name}.mean"], out[f"{name}.var"] = norm.recorded
+                norm.recorded = None
+            return out
+
+        for norm in norms.values():
+            norm.recording = True  # type: ignore[assignment]
+        try:
+            found: State = vmap(record)(self.unflatten(theta), batch.x, batch.weight, batch.key)
+        finally:
+            for norm in norms.values():
+                norm.recording = False  # type: ignore[assignment]
+        return found
+
+    def quadratic(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(A [a, d, d], b [a, d]) with ∇f(θ) = Aθ − b; only for a linear model with squared error."""
+        linear = [m for m in self.training.modules() if isinstance(m, nn.Linear)]
+        need(
+            self._dense is not None and self.kind == "squared" and len(linear) == 1 and linear[0].out_features == 1,
+            f"the exact solver needs a linear model with one output and squared error; got {self.kind} loss on a "
+            f"{type(self.original).__name__} of {self.size} parameters. Use the sgd or inexact solver.",
+        )
+        X = batch.x.flatten(2)
+        X = X if linear[0].bias is None else torch.cat([X, X.new_ones(*X.shape[:2], 1)], dim=2)
+        weighted = (X * batch.weight[..., None]).mT
+        return weighted @ X, (weighted @ batch.y[..., None])[..., 0]
+
+    def correct(self, output: Tensor, y: Tensor) -> Tensor:
+        """Which predictions are right, [a, b] as floats, or what the user's own metric says of each; without one only
+        for classification."""
+        if self.metric is not None:
+            found = self.metric(output.flatten(0, 1), y.flatten(0, 1))
+            need(
+                found.shape == (y.shape[0] * y.shape[1],),
+                f"a metric gives a number for each sample, [{y.shape[0] * y.shape[1]}]; got {list(found.shape)}.",
+            )
+            return found.reshape(y.shape[:2]).to(torch.float64)
+        if y.is_floating_point():
+            return (output.reshape(y.shape) * y > 0).to(torch.float64)
+        return (output.argmax(-1) == y).to(torch.float64)
+
+    def errors(self, output: Tensor, y: Tensor) -> Tensor:
+        """Loss of every sample, [a, b]."""
+        return self.per_sample(output.flatten(0, 1), y.flatten(0, 1)).reshape(y.shape[:2])
+
+
+def _channels_last(value: Tensor) -> Tensor:
+    """Images with their channels last in memory, which pooling and thin convolutions on a CPU run far faster with.
+
+    Strides are given outright: with one channel `contiguous` believes that nothing is to be done, and the first
+    convolution would fall back to the other layout.
+    """
+    if value.dim() != 4:
+        return value
+    n, c, h, w = value.shape
+    return value.new_empty_strided((n, c, h, w), (c * h * w, 1, w * c, c)).copy_(value)
+
+
+def _rows(batch: Batch) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """One client at a time, without its padding."""
+    counts = (batch.weight > 0).sum(1).tolist()
+    return [(batch.x[i, :n], batch.y[i, :n], batch.weight[i, :n], batch.key[i]) for i, n in enumerate(counts)]

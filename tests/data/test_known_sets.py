@@ -1,0 +1,279 @@
+"""The known data sets: where they are found, what they hold, and what is said when they are absent."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sartor.data import DATASETS, find, load
+from sartor.data.known_sets import places
+from sartor.data.loading import SOURCES
+from sartor.errors import SartorError
+
+Serve = Callable[[dict[str, object]], str]
+needs_data = pytest.mark.skipif(not os.environ.get("SARTOR_DATA"), reason="SARTOR_DATA does not point at the data sets")
+needs_debian = pytest.mark.skipif(
+    not places.DEBIAN["fashion-mnist"].is_dir(), reason="Debian's package dataset-fashion-mnist is not installed"
+)
+
+
+def idx(array: np.ndarray) -> bytes:
+    return struct.pack(f">HBB{array.ndim}i", 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
+
+
+IMAGES = np.arange(30 * 784).reshape(30, 28, 28) % 251
+LABELS = np.arange(30) % 10
+TINY = dict(zip(places.IDX, map(idx, (IMAGES[:24], LABELS[:24], IMAGES[24:], LABELS[24:])), strict=True))
+
+
+@pytest.fixture
+def tiny(nowhere: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pretend that thirty images are all of MNIST."""
+    monkeypatch.setitem(places.DIGESTS, "mnist", {k: hashlib.md5(v).hexdigest() for k, v in TINY.items()})
+
+
+def put(folder: Path, packed: bool = True) -> Path:
+    folder.mkdir(parents=True)
+    for name, data in TINY.items():
+        (folder / f"{name}{'.gz' if packed else ''}").write_bytes(gzip.compress(data) if packed else data)
+    return folder
+
+
+def test_every_source_is_described() -> None:
+    assert set(DATASETS) == set(SOURCES)
+    assert find("digits") == [] and find("synthetic") == []
+    with pytest.raises(SartorError, match="unknown dataset 'digit': did you mean digits"):
+        find("digit")
+
+
+def test_digits() -> None:
+    data = load("digits")
+    assert data.x.shape == (1797, 64) and data.x.dtype == np.float32 and (data.x.min(), data.x.max()) == (0, 1)
+    assert data.y.dtype == np.int64 and data.classes == 10
+    with pytest.raises(SartorError, match="digits has no settings"):
+        load("digits", root="x")
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("place", ["root", "root/mnist", "SARTOR_DATA", "cache"])
+def test_search_order(
+    tiny: None, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, place: str, packed: bool
+) -> None:
+    root = tmp_path / "root"
+    if place.startswith("root"):
+        put(tmp_path / place, packed)
+    elif place == "cache":
+        put(cache / "mnist", packed)
+    else:
+        monkeypatch.setenv("SARTOR_DATA", str(tmp_path / "shared"))
+        put(tmp_path / "shared" / "mnist", packed)
+    data = load("mnist", root=root, download=False)
+    np.testing.assert_array_equal(data.x[:, 0], IMAGES)
+    np.testing.assert_array_equal(data.y, LABELS)
+    assert data.x.dtype == np.uint8 and data.x.shape == (30, 1, 28, 28) and data.scale == ((0.1307,), (0.3081,))
+
+
+def test_each_pixel_may_have_its_own_scale(tiny: None, cache: Path) -> None:
+    """(x − mean)/(std + 0.001) over all images, as pFedMe's data are made."""
+    put(cache / "mnist")
+    clients = load("mnist(pixels=true)").split("iid", clients=1)
+    wanted = (IMAGES - IMAGES.mean(0)) / (IMAGES.std(0) + 0.001)
+    found = clients.x.double().numpy()[:, 0]
+    key = lambda images: images[np.argsort(images[:, 0, 0])]  # noqa: E731  # clients' samples are in another order
+    np.testing.assert_allclose(key(found), key(wanted), rtol=1e-4, atol=1e-4)
+    with pytest.raises(SartorError, match="mnist needs pixels to be true or false; got 2"):
+        load("mnist(pixels=2)")
+
+
+def test_first_place_wins(tiny: None, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SARTOR_DATA", str(tmp_path / "shared"))
+    wanted = [put(tmp_path / "root" / "mnist"), put(tmp_path / "shared" / "mnist"), put(cache / "mnist")]
+    for folder in wanted:
+        found = find("mnist", root=tmp_path / "root")
+        assert found is not None and [p.parent for p in found] == [folder] * 4
+        assert [p.name for p in found] == [f"{n}.gz" for n in places.IDX]
+        found[2].unlink()  # a folder that lacks one file does not count
+    assert find("mnist", root=tmp_path / "root") is None
+
+
+def test_a_damaged_file_is_named(tiny: None, tmp_path: Path) -> None:
+    folder = put(tmp_path / "root" / "mnist")
+    broken = folder / "t10k-labels-idx1-ubyte.gz"
+    broken.write_bytes(gzip.compress(TINY["t10k-labels-idx1-ubyte"][:-1] + b"\x05"))
+    with pytest.raises(SartorError, match=r"t10k-labels-idx1-ubyte.gz is not the published file"):
+        load("mnist", root=tmp_path / "root")
+    broken.write_bytes(broken.read_bytes()[:12])
+    with pytest.raises(SartorError, match=r"t10k-labels-idx1-ubyte.gz is truncated or damaged"):
+        load("mnist", root=tmp_path / "root")
+
+
+def test_download_once(tiny: None, serve: Serve, cache: Path) -> None:
+    pages: dict[str, object] = {f"/m/{name}.gz": gzip.compress(data) for name, data in TINY.items()}
+    base = serve(pages) + "/m"
+    np.testing.assert_array_equal(load("mnist", base_url=base).y, LABELS)
+    assert sorted(os.listdir(cache / "mnist")) == sorted(f"{n}.gz" for n in places.IDX)
+    pages.clear()
+    assert len(load("mnist", base_url=base)) == 30  # from the cache folder now
+
+
+@pytest.mark.parametrize("kind", ["missing", "wrong", "short"])
+def test_a_failed_download_says_what_to_do(tiny: None, serve: Serve, cache: Path, kind: str) -> None:
+    pages: dict[str, object] = {f"/{name}.gz": gzip.compress(data) for name, data in TINY.items()}
+    if kind == "missing":
+        del pages["/t10k-images-idx3-ubyte.gz"]
+    else:
+        pages["/t10k-images-idx3-ubyte.gz"] = gzip.compress(b"x") if kind == "wrong" else (200, b"abc", 10)
+    with pytest.raises(SartorError) as caught:
+        load("mnist", base_url=serve(pages))
+    text = str(caught.value)
+    assert "t10k-images-idx3-ubyte.gz not found in" in text and str(cache / "mnist") in text and "\n" not in text
+    assert {"missing": "404", "wrong": "not the published file", "short": "broke off"}[kind] in text
+    assert "SARTOR_DATA" in text and not (cache / "mnist" / "t10k-images-idx3-ubyte.gz").exists()
+
+
+def test_all_mirrors_are_tried(tiny: None, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = serve({f"/{name}.gz": gzip.compress(data) for name, data in TINY.items()})
+    monkeypatch.setitem(places.ADDRESSES, "mnist", (serve({}) + "/", good + "/"))
+    assert len(load("mnist")) == 30
+
+
+def test_absent_without_download(nowhere: None, cache: Path) -> None:
+    with pytest.raises(SartorError, match=r"fashion-mnist: train-images.*not found in .*dataset-fashion-mnist"):
+        load("fashion-mnist", download=False)
+    for name, layout in {"femnist": "writer", "medical-mnist": r"y 0\.\.5", "vehicle": "device"}.items():
+        assert find(name) is None
+        with pytest.raises(SartorError, match=f"{name} is not found in .*{cache}.*npz with .*{layout}") as caught:
+            load(name)
+        assert "\n" not in str(caught.value)
+
+
+def test_cifar_binary_by_download(nowhere: None, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+    import tarfile
+
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        for k, name in enumerate(places.BATCHES):
+            info = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
+            info.size = 3073
+            archive.addfile(info, io.BytesIO(bytes([k]) + bytes([k] * 1024 + [100] * 1024 + [200] * 1024)))
+    monkeypatch.setitem(places.DIGESTS, "cifar10", {places.CIFAR_TAR: hashlib.md5(out.getvalue()).hexdigest()})
+    data = load("cifar10", base_url=serve({f"/{places.CIFAR_TAR}": out.getvalue()}))
+    assert data.name == "cifar10" and data.x.shape == (6, 3, 32, 32) and data.y.tolist() == [0, 1, 2, 3, 4, 5]
+    assert data.x[3].reshape(3, -1)[:, 0].tolist() == [3, 100, 200]
+
+
+def test_files_by_path_are_told_apart() -> None:
+    with pytest.raises(SartorError, match=r"there is no file nowhere/visits.csv"):
+        load("nowhere/visits.csv", target="y")
+    with pytest.raises(SartorError, match=r"a data file ends in \.npz, \.csv"):
+        load("nowhere/visits.xlsx")
+    with pytest.raises(SartorError, match=r"a data file ends in \.npz, \.csv"):
+        load(Path("visits.xlsx"))
+
+
+def test_synthetic_follows_its_definition() -> None:
+    data = load("synthetic", alpha=0, beta=0, clients=200, seed=1, cap=300)
+    assert data.keys is not None and data.x.shape[1] == 60 and data.classes == 10
+    sizes = np.unique(data.keys, return_counts=True)[1]
+    assert len(sizes) == 200 and sizes.min() >= 250 and sizes.max() == 300 and (sizes % 5 == 0).all()
+    within = np.mean([data.x[data.keys == f"client {k}"].var(axis=0) for k in range(50)], axis=0)
+    np.testing.assert_allclose(within, np.arange(1, 61) ** -1.2, rtol=0.1)
+    means = np.array([data.x[data.keys == f"client {k}"].mean(axis=0) for k in range(200)])
+    assert means.mean() == pytest.approx(0, abs=0.05) and means.var() == pytest.approx(1, rel=0.05)  # v_k ~ N(0, 1)
+
+
+@pytest.mark.parametrize(("as_std", "variance"), [(True, 16.0), (False, 4.0)])
+def test_synthetic_beta_moves_the_data(as_std: bool, variance: float) -> None:
+    data = load("synthetic(0, 4)", clients=400, cap=20, as_std=as_std)
+    means = data.x.reshape(400, 20, 60).mean(axis=(1, 2))  # about B_k
+    assert means.var() == pytest.approx(variance, rel=0.2)
+
+
+def test_synthetic_alpha_has_no_effect() -> None:
+    """u_k shifts all logits of a sample alike, so the label stays; beta does move the data."""
+    one, two, three = (load(f"synthetic({ab})", clients=3, seed=5) for ab in ("0,0", "3,0", "0,3"))
+    np.testing.assert_array_equal(one.x, two.x)
+    np.testing.assert_array_equal(one.y, two.y)
+    assert not np.allclose(one.x, three.x)
+
+
+def test_synthetic_is_seeded_and_labels_are_linear() -> None:
+    one, two, other = (load("synthetic", clients=5, seed=s) for s in (0, 0, 1))
+    np.testing.assert_array_equal(one.x, two.x)
+    assert len(one.x) != len(other.x) or not np.array_equal(one.x, other.x)
+    for bad in ({"alpha": -1}, {"clients": 0}, {"beta": "x"}, {"cap": 0}, {"as_std": 3}):
+        with pytest.raises(SartorError, match="synthetic needs"):
+            load("synthetic", **bad)
+
+
+def test_sizes_follow_the_power_law() -> None:
+    data = load("synthetic", clients=100, dims=2, cap=None)
+    assert data.keys is not None
+    sizes = np.unique(data.keys, return_counts=True)[1]
+    assert sizes.min() >= 250 and sizes.max() > 10 * np.median(sizes) and 300 < np.median(sizes) < 800
+
+
+@needs_data
+def test_mnist_is_whole() -> None:
+    data = load("mnist", download=False)
+    assert data.x.shape == (70_000, 1, 28, 28)
+    assert np.bincount(data.y).tolist() == [6903, 7877, 6990, 7141, 6824, 6313, 6876, 7293, 6825, 6958]
+    clients = data.split("hybrid(overlap=true)", minimum=100, parts=(0.8, 0.0, 0.2))
+    sizes = clients.bounds[:, 3] - clients.bounds[:, 0]
+    assert sizes[:5].sum() == 70_000 and abs(int(sizes.sum()) - 140_000) < 600
+    counts = np.bincount(data.y)
+    pairs = {int(counts[a] + counts[b]) for a in range(10) for b in range(a)}
+    assert set(sizes[:5].tolist()) <= pairs  # two complete classes each
+    assert float(clients.x[clients.bounds[0, 0] : clients.bounds[5, 0]].mean()) == pytest.approx(0, abs=0.01)
+
+
+@needs_debian
+def test_fashion_mnist_is_whole() -> None:
+    data = load("fashion-mnist", download=False)
+    assert data.x.shape == (70_000, 1, 28, 28) and np.bincount(data.y).tolist() == [7000] * 10
+
+
+@needs_data
+def test_femnist_by_writer() -> None:
+    data = load("femnist")
+    assert data.x.shape == (46_032, 1, 28, 28) and data.classes == 62 and data.keys is not None
+    assert data.x.mean() < 30  # ink is bright, paper dark, as in MNIST
+    sizes = np.unique(data.keys, return_counts=True)[1]
+    assert len(sizes) == 287 and sizes.min() >= 50
+    assert len(load("femnist", minimum_per_writer=1)) == 46_258
+    with pytest.raises(SartorError, match="no writer has 5000 samples"):
+        load("femnist", minimum_per_writer=5000)
+    clients = data.split("natural", clients=20)
+    assert len(clients) == 20 and clients.names[0].startswith("writer ")
+    assert float(data.split("iid").x.mean()) == pytest.approx(0, abs=0.02)
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("name", "n", "shape"), [("cifar10", 12_000, (3, 32, 32)), ("medical-mnist", 15_000, (1, 28, 28))]
+)
+def test_images_from_npz(name: str, n: int, shape: tuple[int, ...]) -> None:
+    data = load(name, root=os.environ["SARTOR_DATA"])
+    assert data.x.shape == (n, *shape) and len(data.class_names) == data.classes
+    x = data.split("iid").x
+    assert abs(float(x.mean())) < 0.05 and float(x.std()) == pytest.approx(1, abs=0.05)
+
+
+@needs_data
+def test_vehicle_has_signs_and_devices() -> None:
+    data = load("vehicle")
+    assert data.x.shape == (1860, 100) and set(data.y.tolist()) == {-1.0, 1.0} and data.classes == 2
+    clients = data.split("natural", minimum=7)
+    assert (
+        len(clients) == 23
+        and clients.y.is_floating_point()
+        and clients.names[:3] == ["device 0", "device 1", "device 2"]
+    )

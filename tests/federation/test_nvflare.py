@@ -1,0 +1,125 @@
+"""A real federation: mutual TLS, a process per site, killed and restarted; the bytes of the simulation all the same."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sites import NAMES, personal, tables
+
+pytest.importorskip("nvflare")
+
+from processes import Processes, run
+
+from sartor.run.play import play_recipe
+from sartor.run.recipe import Recipe
+from sartor.storage import load_tensors
+
+RECIPE = 'method = "flame"\nmodel = "mlp(6)"\nseed = 3\nrounds = {}\nevaluate_every = 10\n'
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return tables(tmp_path_factory.mktemp("tables"))
+
+
+@pytest.fixture
+def processes(tmp_path: Path, data: dict[str, Path]) -> Iterator[Processes]:
+    found = Processes.make(tmp_path, RECIPE.format(40), data)
+    try:
+        yield found
+    finally:
+        found.end()
+
+
+def same_as_simulated(found: Processes, data: dict[str, Path], folder: Path) -> None:
+    """Every final vector equals the serial engine's, byte for byte: the global model, the personal ones."""
+    own = {"data": str(data["all"]), "target": "outcome", "client_key": "hospital", "diagnostics": False}
+    own |= {"partition": "natural", "engine": "serial"}
+    recipe = Recipe.load(found.recipe).model_copy(update=own)
+    list(play_recipe(recipe, recipe.split(recipe.dataset()), folder))
+    expected, _ = load_tensors(folder / "models" / "personal.safetensors")
+    for i, name in enumerate(NAMES):
+        wanted = np.concatenate([expected[k][i].numpy().ravel() for k in sorted(expected)])
+        assert np.array_equal(personal(found.kits, f"{name}/play"), wanted), name
+    common = found.kits / "server" / "play" / "run" / "models" / "global.safetensors"
+    assert common.read_bytes() == (folder / "models" / "global.safetensors").read_bytes()
+
+
+KILLS = {
+    "a site's job process": ((), ("b",)),
+    "a whole site": (("b",), ()),
+    "the server's job process": ((), ("server",)),
+    "the whole server": (("server",), ()),
+    "all at once": (("server", *NAMES), ()),
+}
+
+
+def killed(what: str, processes: Processes) -> float:
+    """Play, kill in the middle, restart as an operator would; the seconds from the kill to the next new round."""
+    whole, workers = KILLS[what]
+    processes.start()
+    processes.until(lambda: processes.round() >= 5, 180)
+    for name in workers:
+        processes.kill_worker(name)
+    processes.kill(*whole)
+    began, reached = time.monotonic(), processes.round()
+    assert reached < 38
+    processes.start(*whole) if whole else None
+    processes.until(lambda: processes.round() > reached + 1, 240)
+    lost = time.monotonic() - began
+    processes.finish()
+    return lost
+
+
+def test_a_run_whose_site_loses_its_process_goes_on_to_the_same_bytes(
+    processes: Processes, data: dict[str, Path], tmp_path: Path
+) -> None:
+    killed("a site's job process", processes)
+    assert "the job was lost" in processes.said("server")
+    same_as_simulated(processes, data, tmp_path / "simulated")
+    table = processes.said("server")
+    assert "personal models are at the sites" in table and "chosen" in table
+    assert ", round 40 of 40" in run("federation", "status", processes.kits / "server").stdout
+    assert "site b of trial" in run("federation", "status", processes.kits / "b").stdout
+    done = run("federation", "export", processes.kits / "b", "--out", tmp_path / "b")
+    assert done.returncode == 0 and (tmp_path / "b" / "personal-0.safetensors").exists()
+    again = run("server", processes.kits / "server", "--recipe", processes.recipe)  # finished: only shown again
+    assert again.returncode == 0 and "flame after 40 rounds" in again.stdout
+
+
+@pytest.mark.federation
+@pytest.mark.parametrize("what", KILLS)
+def test_killed_anywhere_to_the_same_bytes(
+    what: str, processes: Processes, data: dict[str, Path], tmp_path: Path
+) -> None:
+    lost = killed(what, processes)
+    same_as_simulated(processes, data, tmp_path / "simulated")
+    print(f"\nkilled {what}: {lost:.0f} s until the next round")
+
+
+@pytest.mark.federation
+def test_a_second_client_with_one_identity_is_not_taken(
+    processes: Processes, data: dict[str, Path], tmp_path: Path
+) -> None:
+    """A copy of site b's kit is started elsewhere in the middle of a run, with the same data. NVFlare lets it push b
+    out (to the transport they are one), but it has not b's seat: it is not taken, and the server says so. When it is
+    ended and b started again, the run goes on to the same bytes."""
+    processes.options = ("--round-timeout", 900, "--min-clients", 2)
+    processes.recipe.write_text(RECIPE.format(400))  # long enough for the copy to come in time
+    processes.start()
+    processes.until(lambda: processes.round() >= 5, 300)
+    shutil.copytree(processes.kits / "b", processes.kits / "copy", ignore=shutil.ignore_patterns("play"))
+    processes.data["copy"] = data["b"]
+    processes.start("copy")
+    processes.until(lambda: "in the name of site b: not taken" in processes.said("server"), 300)
+    assert processes.round() < 390
+    processes.kill("copy")
+    processes.kill("b")
+    processes.start("b")
+    processes.finish(600)
+    same_as_simulated(processes, data, tmp_path / "simulated")

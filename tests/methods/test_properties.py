@@ -1,0 +1,95 @@
+"""One table: every method passes every property. A new method earns these tests by its row in methods.NAMES."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from every_method import METHODS, SOLVER, make
+
+import sartor as st
+from sartor.core import Local, Method, State
+from sartor.testing import PROPERTIES, check_method, finish, start
+
+BODY, HEAD = 5 * 6 + 6, 6 * 3 + 3
+D = BODY + HEAD
+WIDTHS = {  # numbers down and up, of methods that do not send one model each way
+    "flame-lp-proj": (5, 5),
+    "lp-proj-1": (5, 5),
+    "lp-proj-2": (5, 5),
+    "local": (0, 0),
+    "lp-proj-1.5-adam": (4, 4),
+    "lg-fedavg": (HEAD, HEAD),
+    "fedper": (BODY, BODY),
+    "fedrep": (BODY, BODY),
+    "mocha": (6 + 1, 6),
+    "scaffold": (2 * D, 2 * D),
+    "scaffold-ii": (2 * D, 2 * D),
+    "ditto-scaffold": (2 * D, 2 * D),
+    "term": (D, D + 1),
+    "qffl": (D, D + 1),
+    "ifca": (5 * D, D + 5),
+}
+
+
+@pytest.mark.parametrize("property", PROPERTIES)
+@pytest.mark.parametrize("name", METHODS)
+def test_property(name: str, property: str) -> None:
+    PROPERTIES[property](lambda: make(name))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_bytes_count_what_is_sent(name: str) -> None:
+    """Float64 here: 8 bytes a number; FedAvg sends d numbers each way to the cohort, Lp-Proj d_sub."""
+    run = finish(start(make(name)), rounds=3)
+    d = run.problem.start.numel()
+    down, up = WIDTHS.get(name, (d, d))
+    asked = 7 if run.method.train_all else 4
+    assert run.bytes_down == 3 * asked * down * 8
+    assert run.bytes_up == 3 * 4 * up * 8
+
+
+# --- the check fails where it should ----------------------------------------------------------------------------------
+
+
+class Leaky(st.FedAvg):
+    """FedAvg whose clients look at each other, as they lie in one tensor."""
+
+    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+        state, message = super().client(state, down, local)
+        return state, {"w": message["w"] + 0.1 * (message["w"].mean(0) - message["w"])}
+
+
+class Careless(st.FedAvg):
+    """FedAvg that writes into what it was given."""
+
+    def server(self, server: Any, ids: torch.Tensor, messages: State, round: int) -> Any:
+        return server | {"w": messages["w"].mul_(0.5).mean(0)}
+
+
+class Asleep(st.FedAvg):
+    """FedAvg that learns nothing."""
+
+    def server(self, server: Any, ids: torch.Tensor, messages: State, round: int) -> Any:
+        return server
+
+
+@pytest.mark.parametrize(
+    ("method", "property", "message"),
+    [
+        (Leaky(), "engine and chunk size change nothing", "clients computed one by one: 'w' differs"),
+        (Careless(), "functions are pure", "gives different states|changes the messages"),
+        (Asleep(), "training lowers the loss", "after 15 rounds"),
+    ],
+)
+def test_a_method_with_a_fault_is_told_which(method: Method, property: str, message: str) -> None:
+    with pytest.raises(AssertionError, match=message) as caught:
+        check_method(replace(method, solver=SOLVER))  # type: ignore[type-var]
+    assert f"lacks the property: {property}" in caught.value.__notes__[0]
+
+
+def test_an_unknown_property_is_refused() -> None:
+    with pytest.raises(st.SartorError, match="did you mean functions are pure"):
+        check_method(st.FedAvg(), ["functions are pur"])

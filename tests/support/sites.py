@@ -1,0 +1,116 @@
+"""Federations whose sites are function calls in this process: three hospitals with a file each, a server."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sartor.federation.rounds.remote_engine import Waiting
+from sartor.federation.server import Lead
+from sartor.federation.site import Member, Own
+from sartor.run.recipe import Recipe
+from sartor.run.result import Result
+from sartor.storage import load_tensors
+
+NAMES = ("a", "b", "c")
+SMALL: dict[str, Any] = {"model": "mlp(6)", "rounds": 4, "evaluate_every": 2, "partition": "natural", "seed": 3}
+
+
+def tables(folder: Path, names: Sequence[str] = NAMES, each: int = 40) -> dict[str, Path]:
+    """A CSV file for each site, and "all" with every row and a column that says whose it is."""
+    draw = np.random.default_rng(1)
+    rows: dict[str, list[list[object]]] = {}
+    for i, name in enumerate(names):
+        rows[name] = []
+        for _ in range(each + 7 * i):
+            age, dose = draw.normal(), draw.normal()
+            ward = draw.choice(["east", "west", "north"][: 2 + (i > 0)])
+            rows[name].append([age, dose, ward, ["ill", "well", "gone"][int(age + (i + 1) * dose > 0) + (age > 1.2)]])
+    header = ["age", "dose", "ward", "outcome"]
+    paths = {name: _write(folder / f"{name}.csv", header, rows[name]) for name in names}
+    every = [[*row, name] for name in names for row in rows[name]]
+    return paths | {"all": _write(folder / "all.csv", [*header, "hospital"], every)}
+
+
+def _write(path: Path, header: list[str], rows: list[list[object]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+@dataclass
+class Calls:
+    """A transport that calls the sites' functions; tests may look at, change, lose or double what passes."""
+
+    members: dict[str, Callable[[bytes], bytes | None]]
+    before: Callable[[str, bytes], list[bytes]] = lambda site, data: [data]
+    after: Callable[[str, bytes], list[bytes]] = lambda site, data: [data]
+    seen: list[tuple[str, str, bytes]] = field(default_factory=list)
+    box: list[tuple[str, bytes]] = field(default_factory=list)
+
+    def post(self, site: str, request: bytes) -> None:
+        self.seen.append(("down", site, request))
+        for data in self.before(site, request):
+            if (reply := self.members[site](data)) is not None:
+                self.seen.append(("up", site, reply))
+                self.box += [(site, r) for r in self.after(site, reply)]
+
+    def collect(self, seconds: float) -> list[tuple[str, bytes]]:
+        found, self.box = self.box, []
+        return found
+
+
+@dataclass
+class Federation:
+    """A server and its sites in folders of their own."""
+
+    folder: Path
+    recipe: Recipe
+    paths: dict[str, Path]
+    said: list[str] = field(default_factory=list)
+    waiting: Waiting = field(default_factory=lambda: Waiting(seconds=0.05, clients=1, timeouts=2, again=0.02))
+    key: str | None = None
+    share: str = "each"
+
+    def member(self, name: str) -> Member:
+        own = Own(str(self.paths[name]), "outcome", self.key, self.share)
+        return Member(name, self.folder / name, own, log=lambda text: self.said.append(f"{name}: {text}"))
+
+    def calls(self, names: Sequence[str] = NAMES) -> Calls:
+        return Calls({name: self.member(name).answer for name in names})
+
+    def lead(self, calls: Calls) -> Lead:
+        names = list(calls.members)
+        own = self.folder / "server"
+        return Lead("trial", own, self.recipe, names, calls, self.waiting, self.said.append, 0.2, self.waiting.again)
+
+    def play(self, calls: Calls | None = None) -> Result:
+        return last(self.lead(calls or self.calls()))
+
+
+def last(lead: Lead) -> Result:
+    *_, result = lead.play()
+    return result
+
+
+def vectors(folder: Path, names: Sequence[str] = NAMES) -> dict[str, bytes]:
+    """Every final vector: the server's models, and each site's personal models and states."""
+    found = {}
+    for name in ("server", *names):
+        for path in sorted((folder / name).rglob("*.safetensors")):
+            place = f"{name}/{path.parent.name}/{path.name}"  # without the run's name, which is drawn anew
+            found |= {f"{place} {k}": v.numpy().tobytes() for k, v in load_tensors(path)[0].items()}
+    assert any(k.startswith("server/models") for k in found) and any(k.startswith(f"{names[0]}/models") for k in found)
+    return found
+
+
+def personal(folder: Path, name: str, at: int = 0) -> np.ndarray:
+    """A client's personal model at its site, as one vector."""
+    tensors, _ = load_tensors(folder / name / "models" / f"personal-{at}.safetensors")
+    return np.concatenate([tensors[k].numpy().ravel() for k in sorted(tensors)])
