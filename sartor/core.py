@@ -61,7 +61,7 @@ class Plan(NamedTuple):
     lr: float
 
 
-class Local(Protocol):
+class ClientStack(Protocol):
     """A stack of c clients as a method sees them in one round: their own training data, behind a few functions.
 
     Clients are ordered by falling number of samples, so that those still at work are always the first `a` rows.
@@ -118,7 +118,7 @@ class Local(Protocol):
         """[c, d] → ([c] validation samples of each client, [c] mean loss on them; NaN where there are none)."""
         ...
 
-    def take(self, places: Tensor) -> Local:
+    def take(self, places: Tensor) -> ClientStack:
         """The stack of the clients at these places, in rising order; one that comes again has the same batches."""
         ...
 
@@ -240,7 +240,7 @@ class Method(ABC):
         return {"w": server["w"].expand(len(ids), -1)}
 
     @abstractmethod
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         """One round at c clients: their new states and their messages."""
 
     @abstractmethod
@@ -252,7 +252,7 @@ class Method(ABC):
         w: Tensor = server["w"]
         return w
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor | None:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor | None:
         """Each client's own model [c, d]; None where a method has none."""
         return None
 
@@ -260,7 +260,7 @@ class Method(ABC):
         """ξ [m, m]: how much of client j's model client i is sent; None where a method mixes all alike."""
         return None
 
-    def diagnose(self, state: State, down: State, local: Local) -> State:
+    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         """Numbers [c] that say how far each client is from where it should be; the loop reports mean and maximum."""
         return {}
 
@@ -272,11 +272,11 @@ class Method(ABC):
         shared = self.shared(server)
         return self.init(problem if shared is None else replace(problem, start=shared))[1]
 
-    def welcome(self, server: Server, state: State, local: Local) -> State:
+    def welcome(self, server: Server, state: State, local: ClientStack) -> State:
         """What the server sends to c clients that join now, of which it knows nothing but what they tell: `state`."""
         return self.downlink(server, torch.zeros(len(local.ids), dtype=torch.int64), local.round)
 
-    def join(self, state: State, down: State, local: Local) -> State:
+    def join(self, state: State, down: State, local: ClientStack) -> State:
         """One visit of c clients that join now: what they remember of it. They change nothing at the server."""
         return self.client(state, down, local)[0]
 

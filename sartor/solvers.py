@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .core import Local, Plan
+from .core import ClientStack, Plan
 from .couplings import Coupling
 from .errors import need, not_negative, positive
 
@@ -19,8 +19,10 @@ from .errors import need, not_negative, positive
 class Solver(Protocol):
     """Gives back the minimiser's approximation, started from `theta`, which it leaves as it is."""
 
-    def minimise(self, local: Local, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0) -> Tensor:
-        """[c, d] → [c, d]. `start` and `stream` choose the batches (see Local.batches)."""
+    def minimise(
+        self, local: ClientStack, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0
+    ) -> Tensor:
+        """[c, d] → [c, d]. `start` and `stream` choose the batches (see ClientStack.batches)."""
         ...
 
 
@@ -52,13 +54,15 @@ class SGD:
         need(not self.reuse or self.steps is not None, "SGD with reuse needs steps: how many to take on the one batch.")
         _check_schedule("SGD", self.epochs, self.steps, self.batch)
 
-    def minimise(self, local: Local, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0) -> Tensor:
+    def minimise(
+        self, local: ClientStack, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0
+    ) -> Tensor:
         theta = theta.clone()
         speed = torch.zeros_like(theta) if self.momentum else None
         steps, repeats = (1, self.steps or 1) if self.reuse else (self.steps, 1)
-        tie = coupling.straight() if speed is None and not self.weight_decay else None
+        straight = coupling.straight() if speed is None and not self.weight_decay else None
         plan = Plan(self.batch, self.epochs, steps, start, stream, repeats, self.lr)
-        if tie is not None and local.descend_all_(theta, plan, *tie):
+        if straight is not None and local.descend_all_(theta, plan, *straight):
             return theta
         now = theta
         for a, batch in local.batches(self.batch, epochs=self.epochs, steps=steps, start=start, stream=stream):
@@ -99,7 +103,9 @@ class Adam:
         )
         _check_schedule("Adam", self.epochs, self.steps, self.batch)
 
-    def minimise(self, local: Local, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0) -> Tensor:
+    def minimise(
+        self, local: ClientStack, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0
+    ) -> Tensor:
         theta = theta.clone()
         m, v = torch.zeros_like(theta), torch.zeros_like(theta)
         schedule = local.batches(self.batch, epochs=self.epochs, steps=self.steps, start=start, stream=stream)
@@ -139,7 +145,9 @@ class Early:
     def _epoch(self) -> SGD:
         return SGD(self.lr, 1, None, self.batch, self.momentum, self.weight_decay)
 
-    def minimise(self, local: Local, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0) -> Tensor:
+    def minimise(
+        self, local: ClientStack, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0
+    ) -> Tensor:
         best, lowest = theta.clone(), local.validation(theta)[1]
         blind = torch.isnan(lowest)
         waited = torch.zeros_like(lowest)
@@ -159,7 +167,9 @@ class Early:
 class Exact:
     """The exact minimiser, by the normal equations. Only for quadratic tasks (a linear model with squared error)."""
 
-    def minimise(self, local: Local, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0) -> Tensor:
+    def minimise(
+        self, local: ClientStack, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0
+    ) -> Tensor:
         A, b = local.quadratic()
         A_g, b_g = coupling.normal_terms(theta)
         solution: Tensor = torch.linalg.solve(A + A_g, b + b_g)
@@ -188,7 +198,9 @@ class Inexact:
         """ε_i [c] of clients that have taken part `visits` [c] times, this one included."""
         return self.eps * self.shrink ** (visits - 1)
 
-    def minimise(self, local: Local, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0) -> Tensor:
+    def minimise(
+        self, local: ClientStack, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0
+    ) -> Tensor:
         theta = theta.clone()
         enough = self.tolerance(local.visits)
         for _ in range(self.max_steps):

@@ -103,7 +103,7 @@ def finish(run: Run, rounds: int = 3) -> Run:
     """Play some rounds and look at the scores."""
     for _ in range(rounds):
         run.step()
-    run.look(diagnose=True)
+    run.evaluate(diagnose=True)
     return run
 
 

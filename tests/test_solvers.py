@@ -9,7 +9,7 @@ from federations import quadratics, ragged
 from torch import Tensor
 
 import sartor as st
-from sartor.core import Local
+from sartor.core import ClientStack
 from sartor.couplings import Coupling, Free, Projected, Projection, Quadratic
 from sartor.engines.stack import Stack
 from sartor.methods.parts.diagnostics import curvature, inner_loop_warnings, prox_facts
@@ -43,26 +43,26 @@ def couplings() -> dict[str, Coupling]:
 
 @pytest.mark.parametrize("name", couplings())
 def test_a_coupling_s_gradient_is_that_of_its_value(name: str) -> None:
-    tie = couplings()[name]
+    coupling = couplings()[name]
     theta = random(c, d).requires_grad_()
     expected = (
-        torch.autograd.grad(tie.value(theta).sum(), theta, allow_unused=True)[0]
+        torch.autograd.grad(coupling.value(theta).sum(), theta, allow_unused=True)[0]
         if name != "free"
         else torch.zeros(c, d)
     )
     start = random(c, d) + 1
     for a in (c, 2):  # and of the first a clients only
         found = start[:a].clone()
-        tie.add_grad_(found, theta.detach()[:a])
+        coupling.add_grad_(found, theta.detach()[:a])
         torch.testing.assert_close(found - start[:a], expected[:a].to(DOUBLE))
 
 
 @pytest.mark.parametrize("name", ["quadratic", "quadratic-each", "projected-2", "orthogonal", "free"])
 def test_normal_terms_are_the_gradient(name: str) -> None:
-    tie, theta = couplings()[name], random(c, d)
-    A, b = tie.normal_terms(theta)
+    coupling, theta = couplings()[name], random(c, d)
+    A, b = coupling.normal_terms(theta)
     grad = torch.zeros_like(theta)
-    tie.add_grad_(grad, theta)
+    coupling.add_grad_(grad, theta)
     product = (A.expand(c, d, d) @ theta[..., None])[..., 0] if A.dim() else A * theta
     torch.testing.assert_close(product - b, grad)
 
@@ -158,9 +158,9 @@ def stack_of(q: object, visits: int = 1) -> Stack:
 def test_exact_and_long_gradient_descent_agree() -> None:
     q = quadratics()
     s = stack_of(q)
-    tie = Quadratic(0.5, random(q.m, q.d))
-    exact = st.Exact().minimise(s, torch.zeros(q.m, q.d, dtype=DOUBLE), tie)
-    slow = st.SGD(lr=0.2, steps=3000, batch=1000).minimise(s, torch.zeros(q.m, q.d, dtype=DOUBLE), tie)
+    coupling = Quadratic(0.5, random(q.m, q.d))
+    exact = st.Exact().minimise(s, torch.zeros(q.m, q.d, dtype=DOUBLE), coupling)
+    slow = st.SGD(lr=0.2, steps=3000, batch=1000).minimise(s, torch.zeros(q.m, q.d, dtype=DOUBLE), coupling)
     torch.testing.assert_close(exact, slow, atol=1e-8, rtol=1e-8)
 
 
@@ -168,12 +168,12 @@ def test_exact_and_long_gradient_descent_agree() -> None:
 def test_inexact_stops_when_and_only_when_equation_17_holds(visits: int) -> None:
     q = quadratics()
     s = stack_of(q, visits)
-    tie, solver = Quadratic(0.5, random(q.m, q.d)), st.Inexact(lr=0.1, eps=1e-3, shrink=0.1, max_steps=5000)
-    theta = solver.minimise(s, torch.zeros(q.m, q.d, dtype=DOUBLE), tie)
+    coupling, solver = Quadratic(0.5, random(q.m, q.d)), st.Inexact(lr=0.1, eps=1e-3, shrink=0.1, max_steps=5000)
+    theta = solver.minimise(s, torch.zeros(q.m, q.d, dtype=DOUBLE), coupling)
 
     def gap(theta: Tensor) -> Tensor:
         g = s.full_grad(theta)
-        tie.add_grad_(g, theta)
+        coupling.add_grad_(g, theta)
         return g.square().sum(1)
 
     assert float(gap(theta).max()) <= 1e-3 * 0.1 ** (visits - 1)
@@ -211,12 +211,12 @@ def test_the_inner_loop_warning_tells_a_diverging_step_from_a_converging_one() -
     q = quadratics()
     s = stack_of(q)
     L, lam = max(np.linalg.eigvalsh(A)[-1] for A in q.A), 1.0
-    tie = Quadratic(lam, random(q.m, q.d))
+    coupling = Quadratic(lam, random(q.m, q.d))
     for factor, converges in ((0.95, True), (1.05, False)):
         solver = st.SGD(lr=factor * 2 / (lam + L), steps=200, batch=1000)
-        theta = solver.minimise(s, torch.zeros(q.m, q.d, dtype=DOUBLE), tie)
+        theta = solver.minimise(s, torch.zeros(q.m, q.d, dtype=DOUBLE), coupling)
         assert (float(theta.abs().max()) < 100) == converges
-        facts = {f"{k}_max": float(v.max()) for k, v in prox_facts(s, theta, tie, solver).items()}
+        facts = {f"{k}_max": float(v.max()) for k, v in prox_facts(s, theta, coupling, solver).items()}
         assert facts["smoothness_max"] == pytest.approx(L, rel=0.04)
         warned = inner_loop_warnings("pFedMe", solver, lam, facts)
         assert (warned == []) == converges
@@ -263,5 +263,5 @@ def test_moreau_gradient_vanishes_at_the_solution_and_not_before() -> None:
     assert far["envelope_gradient_norm"] > 1e-2 and near["envelope_gradient_norm"] < 1e-8
 
 
-def local_protocol(s: Stack) -> Local:
+def local_protocol(s: Stack) -> ClientStack:
     return s  # the type checker's proof that a Stack is what methods are promised

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import Aggregator, Mean, averaged, gram, mean, regram, weigh
+from .base import Aggregator, Mean, averaged, client_weights, gram, mean, regram
 from .coordinates import Median, TrimmedMean
 from .distances import GeometricMedian, Krum, MultiKrum
 from .min_norm import fair_weights
@@ -35,9 +35,9 @@ __all__ = [
     "MultiKrum",
     "TrimmedMean",
     "averaged",
+    "client_weights",
     "fair_weights",
     "gram",
     "mean",
     "regram",
-    "weigh",
 ]

@@ -63,14 +63,14 @@ class Mean(Aggregator):
 mean = Mean()
 
 
-def weigh(rule: str, share: Tensor, ids: Tensor) -> Tensor:
+def client_weights(rule: str, share: Tensor, ids: Tensor) -> Tensor:
     """[n] the weights of the clients that answered: all alike ("uniform") or by their number of samples ("size")."""
     return share[ids] if rule == "size" else share.new_ones(len(ids))
 
 
 def averaged(aggregate: Aggregator, weighting: str, server: Server, ids: Tensor, messages: State) -> Tensor:
     """[k] the server's next "w": the aggregate of the messages' "w", weighed by the rule, as updates of the last."""
-    weights = weigh(weighting, server["share"], ids)
+    weights = client_weights(weighting, server["share"], ids)
     return aggregate(messages["w"], weights, server["w"], messages.get("loss"))
 
 

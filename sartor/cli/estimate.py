@@ -41,7 +41,7 @@ def estimate(recipe: Recipe) -> dict[str, Any]:
     first = time.perf_counter() - began
     asked = m if run.method.train_all else cohort
     of_round = _seconds(run.step) * asked / len(some)
-    of_look = _seconds(lambda: run.look(full.diagnostics)) * m / len(some)
+    of_look = _seconds(lambda: run.evaluate(full.diagnostics)) * m / len(some)
     looks = -(-full.rounds // full.evaluate_every)
     needed = _memory(full, clients, run)
     on_disk = full.store == "disk"

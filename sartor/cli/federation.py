@@ -89,10 +89,10 @@ def server(
     """
     _needs_nvflare()
     from ..federation.rounds import Waiting
-    from ..federation.supervise_server import Server
+    from ..federation.supervise_server import ServerSupervisor
 
     waiting = Waiting(round_timeout, min_clients, leave_out_after)
-    left = Server(kit, recipe, waiting, join_timeout, _saying(as_json)).play()
+    left = ServerSupervisor(kit, recipe, waiting, join_timeout, _saying(as_json)).play()
     rows, found = read_json(left / "clients.json"), read_json(left / "summary.json")
     if as_json:
         print(json.dumps(found, indent=1))
@@ -125,12 +125,12 @@ def client(
     Started again after a crash, it goes on to the same bytes.
     """
     _needs_nvflare()
-    from ..federation.site import Own
-    from ..federation.supervise_site import Client
+    from ..federation.site import SiteConfig
+    from ..federation.supervise_site import SiteSupervisor
 
     what, _, value = share.partition("=")
     need(what == "metrics", f"--share takes metrics=each, mean or none; got {share!r}.")
     path = None if recipe is None else str(recipe.resolve())
-    own = Own(str(Path(data).resolve()), target, client_key, value, path, tuple(leave_out or ()))
-    left = Client(kit, own, connect_timeout, _saying(as_json)).play()
+    own = SiteConfig(str(Path(data).resolve()), target, client_key, value, path, tuple(leave_out or ()))
+    left = SiteSupervisor(kit, own, connect_timeout, _saying(as_json)).play()
     print(json.dumps({"models": str(left)}) if as_json else f"finished: this site's models are in {left}")

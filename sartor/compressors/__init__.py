@@ -14,7 +14,7 @@ from .lbgm import LBGM, Recycled
 from .projection import RandomProjection, Shadow
 from .qsgd import QSGD, Levels
 from .rounding import Float16, Grid4, Grid8, Halves, Int4, Int8
-from .sketch import Sketch, Table
+from .sketch import Sketch, SketchCode
 from .top_k import Sparse, TopK
 from .wire import HEADER, damaged, framed, frames, sound, unframed
 
@@ -30,7 +30,7 @@ NAMES: dict[str, type[Compressor]] = {
     "float16": Float16,
 }
 _KINDS: dict[int, type[Code]] = {
-    code.kind: code for code in (Raw, Halves, Grid8, Grid4, Sparse, Levels, Table, Shadow, Recycled)
+    code.kind: code for code in (Raw, Halves, Grid8, Grid4, Sparse, Levels, SketchCode, Shadow, Recycled)
 }
 
 

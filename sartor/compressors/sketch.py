@@ -42,7 +42,7 @@ def places(key: int, rows: int, columns: int, size: int) -> tuple[Tensor, Tensor
 
 
 @dataclass
-class Table(Code):
+class SketchCode(Code):
     """The sketch of each client."""
 
     S: Tensor  # [c, R, columns]
@@ -64,7 +64,7 @@ class Table(Code):
         return Frame(self.kind, self.size, self.S.dtype, head + numbers(self.S[row].reshape(-1)))
 
     @classmethod
-    def read(cls, frame: Frame, last: Tensor | None) -> Table:
+    def read(cls, frame: Frame, last: Tensor | None) -> SketchCode:
         sound(len(frame.payload) >= _HEAD.size, "it has no sketch")
         key, rows, columns = _HEAD.unpack_from(frame.payload)
         sane = 1 <= rows <= _MOST_ROWS and 1 <= columns <= frame.size
@@ -100,7 +100,7 @@ class Sketch(Compressor):
         h, sigma = places(key, self.rows, columns, size)
         S = x.new_zeros(len(x), self.rows, columns)
         S.scatter_add_(2, h.to(x.device).expand(len(x), -1, -1), x[:, None] * sigma.to(x))
-        return Table(S, key, size), memory
+        return SketchCode(S, key, size), memory
 
     def most(self, size: int, element: int, round: int) -> int:
         return _HEAD.size + self.rows * self.columns(size) * element

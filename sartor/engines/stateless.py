@@ -9,7 +9,7 @@ from ..core import State
 from .local import LocalEngine
 
 
-class Bench:
+class StatelessEngine:
     """A local engine's work without its memory. It should have one worker: a site computes in its own process."""
 
     def __init__(self, engine: LocalEngine) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 from ..errors import SartorError, need
 from ..run.recipe import Recipe
 from .rounds.remote_engine import Transport, Waiting
-from .server import Lead
-from .site import Member, Own
+from .server import Coordinator
+from .site import Participant, SiteConfig
 from .transports.flower import client_app, server_app
 from .work_folder import RUN, Speaker, patiently, play
 
@@ -34,7 +34,7 @@ def _lead(transport: Callable[..., Transport], config: Mapping[str, Any]) -> Non
         timeouts=int(given.get("leave-out-after", 3)),
         again=float(given.get("ask-again", 30.0)),
     )
-    lead = Lead(
+    lead = Coordinator(
         name="flower",
         folder=place / RUN,
         recipe=Recipe.load(_absolute(given["recipe"])),
@@ -58,13 +58,13 @@ def _site(config: Mapping[str, Any]) -> tuple[str, Callable[[bytes], bytes]]:
     given = _known(config, _SITE, ("site", "folder", "data"), "the node's configuration (--node-config)")
     name, place = str(given["site"]), _absolute(given["folder"])
     texts = {k: None if k not in given else str(given[k]) for k in ("target", "client-key", "recipe")}
-    own = Own(
+    own = SiteConfig(
         str(given["data"]), texts["target"], texts["client-key"], str(given.get("share", "each")), texts["recipe"]
     )
 
     def answer(request: bytes) -> bytes:
         with patiently(place, "another process answers for this site"):
-            return Member(name, place, own, log=Speaker(place)).answer(request)
+            return Participant(name, place, own, log=Speaker(place)).answer(request)
 
     return name, answer
 

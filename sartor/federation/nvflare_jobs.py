@@ -11,24 +11,24 @@ from ..run.recipe import Recipe
 from ..storage import read_json, write_json, write_text
 from .kits import Kit
 from .rounds.remote_engine import Transport, Waiting
-from .server import Lead
-from .site import Member, Own
+from .server import Coordinator
+from .site import Participant, SiteConfig
 from .transports.nvflare import ServerSide, SiteSide
 from .work_folder import LOG, RUN, STATUS, Speaker, patiently, play
 
-__all__ = ["ERROR", "LOG", "OWN", "PLACE", "PLAN", "RUN", "STATUS", "Server", "Site"]
+__all__ = ["ERROR", "LOG", "OWN", "PLACE", "PLAN", "RUN", "STATUS", "ServerJob", "SiteJob"]
 
 PLACE = "play"  # the folder in a kit that is ours
 PLAN, OWN, ERROR = "plan.json", "own.json", "error.txt"
 
 
-class Server(ServerSide):
+class ServerJob(ServerSide):
     """Leads the run in its kit, as `sartor server` has planned it."""
 
     def lead(self, kit: Path, transport: Transport) -> None:
         place = kit / PLACE
         about, plan = Kit.load(kit, "server"), read_json(place / PLAN)
-        lead = Lead(
+        lead = Coordinator(
             name=about.federation,
             folder=place / RUN,
             recipe=Recipe.load(place / "recipe.toml"),
@@ -45,7 +45,7 @@ class Server(ServerSide):
             raise
 
 
-class Site(SiteSide):
+class SiteJob(SiteSide):
     """Answers for the clients of its kit, whose data `sartor client` has named."""
 
     def begin(self, kit: Path, site: str) -> None:
@@ -53,7 +53,7 @@ class Site(SiteSide):
         self.place, say = place, Speaker(place)
         self.lock = patiently(place, "another process answers for this site")
         self.lock.__enter__()
-        self.member = Member(site, place, Own(**read_json(place / OWN)), log=say)
+        self.member = Participant(site, place, SiteConfig(**read_json(place / OWN)), log=say)
 
     def answer(self, request: bytes) -> bytes:
         reply = self.member.answer(request)

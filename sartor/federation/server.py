@@ -21,7 +21,7 @@ from ..storage import read_json, write_json
 from . import table_schema
 from .rounds.agreement import check
 from .rounds.messages import Damaged, Message, Spec, decode, encode, spec_of
-from .rounds.remote_engine import STEPS, Hub, Transport, Waiting
+from .rounds.remote_engine import STEPS, RemoteEngine, Transport, Waiting
 from .site import agreed
 from .terms import downlinks, shared, terms
 
@@ -29,7 +29,7 @@ ROSTER = "roster.json"
 
 
 @dataclass
-class Lead:
+class Coordinator:
     """One run of a federation, in a folder of the server's own."""
 
     name: str
@@ -41,14 +41,14 @@ class Lead:
     say: Callable[[str], None]
     joining: float = 600.0  # seconds to wait for all sites; then those that are there begin, if they are enough
     again: float = 5.0  # seconds after which a site that has not yet joined is asked again
-    hub: Hub | None = None
-    seats: dict[str, str] = field(default_factory=dict)
+    hub: RemoteEngine | None = None
+    instance_ids: dict[str, str] = field(default_factory=dict)
 
     def play(self) -> Iterator[Result]:
         """Play to the end, from the last checkpoint if there is one. Yields after every round."""
         recipe = shared(self.recipe)
         roster = self._roster(recipe)
-        self.seats = {site: v["seat"] for site, v in roster["sites"].items()}
+        self.instance_ids = {site: v["instance_id"] for site, v in roster["sites"].items()}
         clients = self._clients(roster, recipe)
         note = self._terms(recipe, clients, roster)
         told = {
@@ -61,7 +61,9 @@ class Lead:
         probe = _answers(recipe, table_schema.stand_in(clients))
         welcome = {site: encode(m) for site, m in told.items()}
         terms = (roster["run"], agreed(note))
-        self.hub = Hub(*terms, sites, probe, self.transport, self.waiting, self.say, welcome, self.seats)
+        self.hub = RemoteEngine(
+            *terms, sites, probe, self.transport, self.waiting, self.say, welcome, self.instance_ids
+        )
         yield from play_recipe(recipe, clients, self.folder, self.hub)
         self._ask(Message("done", roster["run"]), list(sites), 10.0, enough=len(sites))
 
@@ -80,7 +82,7 @@ class Lead:
         agreed_on = table_schema.agree({site: note["schema"] for site, note in joined.items()})
         sites, first = {}, 0
         for site, note in joined.items():
-            sites[site] = {"first": first, "counts": note["counts"], "seat": str(note["seat"])}
+            sites[site] = {"first": first, "counts": note["counts"], "instance_id": str(note["instance_id"])}
             first += len(note["counts"])
         roster = {"run": run, "federation": self.name, "sites": sites, "schema": agreed_on}
         write_json(place, roster)
@@ -146,7 +148,7 @@ class Lead:
                 if reply.kind == "refused" and wanted != "noted":
                     text = reply.note.get("text") or "its own log says why"
                     raise SartorError(f"site {site} refused: {text}")
-                if wanted == "ready" and reply.note.get("seat") != self.seats[site]:
+                if wanted == "ready" and reply.note.get("instance_id") != self.instance_ids[site]:
                     self.say(f"somebody else joins in the name of site {site}: not taken. Is its kit in use elsewhere?")
                 elif reply.run == messages[site].run or wanted == "noted":
                     found[site] = reply

@@ -14,21 +14,21 @@ from torch import Tensor
 from ..core import State
 from ..data import Clients, Dataset, load
 from ..engines.local import LocalEngine
-from ..engines.stateless import Bench
+from ..engines.stateless import StatelessEngine
 from ..errors import SartorError, need, one_of
 from ..run.recipe import TYPES, Recipe
 from ..run.result import Result
 from ..storage import read_json, save_tensors, write_json
 from . import table_schema
 from .rounds.agreement import check, digest
-from .rounds.client_store import Store
+from .rounds.client_store import ClientStore
 from .rounds.messages import Damaged, Message, decode, encode, spec_of
-from .rounds.remote_clients import SHARES, Site
+from .rounds.remote_clients import SHARES, RemoteClients
 from .terms import downlinks, shared, terms
 
 
 @dataclass(frozen=True)
-class Own:
+class SiteConfig:
     """A site's own choices: its file, and what may leave."""
 
     data: str
@@ -50,14 +50,14 @@ class Own:
 
 
 @dataclass
-class Member:
+class Participant:
     """Answers everything that a server may ask of this site."""
 
     name: str
     folder: Path  # its own: states, models
-    own: Own
+    own: SiteConfig
     log: Callable[[str], None] = lambda text: None
-    site: Site | None = None
+    site: RemoteClients | None = None
     finished: bool = False
     _table: Dataset | None = field(default=None, repr=False)
 
@@ -68,7 +68,7 @@ class Member:
         return self._table
 
     @property
-    def seat(self) -> str:
+    def instance_id(self) -> str:
         """A secret of this folder, drawn once: a copy of the kit elsewhere does not have it."""
         place = self.folder / "seat.json"
         if not place.exists():
@@ -102,7 +102,7 @@ class Member:
 
     def _refuse(self, run: str, why: str, text: str, note: dict[str, Any] | None = None) -> bytes:
         self.log(f"refused ({why}): {text}")
-        return encode(Message("refused", run, note={"why": why, "seat": self.seat} | (note or {})))
+        return encode(Message("refused", run, note={"why": why, "instance_id": self.instance_id} | (note or {})))
 
     # --- joining ------------------------------------------------------------------------------------------------------
 
@@ -114,7 +114,11 @@ class Member:
             clients = self._split(recipe, self.table)
             _told(lambda: check(terms(recipe, clients), terms(mine, clients), "the server"))
         counts = self._split(recipe, self.table).bounds
-        note = {"schema": table_schema.of(self.table), "counts": np.diff(counts, axis=1).tolist(), "seat": self.seat}
+        note = {
+            "schema": table_schema.of(self.table),
+            "counts": np.diff(counts, axis=1).tolist(),
+            "instance_id": self.instance_id,
+        }
         return Message("joined", request.run, note=note)
 
     def _split(self, recipe: Recipe, table: Dataset, first: int = 0) -> Clients:
@@ -131,7 +135,7 @@ class Member:
         write_json(place, request.note)
         self.finished = False
         self.log(f"joined run {request.run[:8]} with {len(self.site.ids)} clients")
-        return Message("ready", request.run, self.site.agreement, note={"seat": self.seat})
+        return Message("ready", request.run, self.site.agreement, note={"instance_id": self.instance_id})
 
     def _again(self, run: str) -> None:
         """A run that this site joined before it was last started."""
@@ -143,7 +147,7 @@ class Member:
         need(good, "a run's name is 32 hexadecimal digits.")
         return self.folder / run / "welcome.json"
 
-    def _build(self, run: str, note: dict[str, Any]) -> Site:
+    def _build(self, run: str, note: dict[str, Any]) -> RemoteClients:
         recipe = _told(lambda: shared(Recipe.of(note["recipe"], "the server's recipe")))
         first, m = int(note["first"]), int(note["clients"])
         table = _told(lambda: table_schema.fitted(self.table, note["schema"], f"site {self.name}"))
@@ -153,17 +157,17 @@ class Member:
         result = recipe.start(clients)
         engine = result.run.engine
         assert isinstance(engine, LocalEngine)
-        bench = Bench(engine)
-        return Site(
+        bench = StatelessEngine(engine)
+        return RemoteClients(
             run=run,
             agreement=agreed(note),
             rounds=recipe.rounds,
             ids=range(first, first + len(own)),
             down={stage: spec_of(down) for stage, down in downlinks(result).items()},
             bench=bench,
-            store=Store(self.folder / run, run, bench.start),
+            store=ClientStore(self.folder / run, run, bench.start),
             keep=lambda round, ids, models: self._keep(result, own, first, round, ids, models),
-            seat=self.seat,
+            instance_id=self.instance_id,
             share=self.own.share,
             log=self.log,
         )

@@ -33,7 +33,7 @@ _STUCK = 6  # jobs in a row without a finished round, after which something is w
 
 
 @dataclass
-class Server:
+class ServerSupervisor:
     """Plays one recipe with the sites of its kit."""
 
     kit: Path
@@ -111,7 +111,7 @@ class Server:
         """One job, from submission to its end; True where the run is finished."""
         self._wait_for_sites(admin, daemon)
         folder = self.place / f"job-{self.about.federation}"
-        for name, value in job(self.about.federation, f"{JOBS}.Server", f"{JOBS}.Site", self.about.sites).items():
+        for name, value in job(self.about.federation, f"{JOBS}.ServerJob", f"{JOBS}.SiteJob", self.about.sites).items():
             write_json(folder / name, value)
         number = asked(admin.submit_job, str(folder))
         looked, away = time.monotonic(), 0

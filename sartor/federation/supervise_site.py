@@ -12,16 +12,16 @@ from ..storage import read_json, write_json
 from .kits import Kit, harden
 from .nvflare_jobs import LOG, OWN, PLACE, STATUS
 from .rounds.client_store import alone
-from .site import Own
+from .site import SiteConfig
 from .supervised_process import POLL, Daemon, Follower, Say, certificate, reachable
 
 
 @dataclass
-class Client:
+class SiteSupervisor:
     """Takes part with the data of one site."""
 
     kit: Path
-    own: Own
+    own: SiteConfig
     connecting: float
     say: Say
     about: Kit = field(init=False)

@@ -11,13 +11,13 @@ from typing import Any
 from ..errors import SartorError
 from ..storage import write_json
 from .rounds.client_store import alone
-from .server import Lead
+from .server import Coordinator
 
 STATUS, LOG, RUN = "status.json", "log.txt", "run"
 _LOCK = 60.0  # seconds to wait for an earlier process to go
 
 
-def play(lead: Lead, place: Path) -> None:
+def play(lead: Coordinator, place: Path) -> None:
     """Lead a run to its end, alone in its folder; its status is kept there."""
     rounds = lead.recipe.rounds
     status: dict[str, Any] = {"state": "joining", "round": 0, "rounds": rounds, "silent": {}}

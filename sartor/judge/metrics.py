@@ -27,8 +27,8 @@ def choose(scores: Scores, part: str = "validation") -> np.ndarray:
     if f"personal/{part}/accuracy" not in scores:
         return np.zeros(len(some), dtype=bool)
     own, common = (scores[f"{m}/{part}/accuracy"] for m in ("personal", "global"))
-    tie = scores[f"personal/{part}/loss"] <= scores[f"global/{part}/loss"]
-    picked: np.ndarray = np.isnan(own) | (own > common) | ((own == common) & tie)
+    coupling = scores[f"personal/{part}/loss"] <= scores[f"global/{part}/loss"]
+    picked: np.ndarray = np.isnan(own) | (own > common) | ((own == common) & coupling)
     return picked
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, averaged, mean
-from ..core import Batch, Local, Method, Problem, Server, State
+from ..core import Batch, ClientStack, Method, Problem, Server, State
 from ..couplings import Free
 from ..errors import need, not_negative, one_of
 from ..solvers import SGD, Solver
@@ -28,7 +28,7 @@ from .parts.other_losses import View
 class Pair(View):
     """θ = (w, v): the global model on its own loss, the local one through the mixture."""
 
-    def __init__(self, local: Local, alpha: Tensor) -> None:
+    def __init__(self, local: ClientStack, alpha: Tensor) -> None:
         super().__init__(local)
         self.alpha = alpha
 
@@ -57,7 +57,7 @@ class APFL(Method):
         w = problem.start
         return {"w": w, "share": problem.share}, {"v": w, "alpha": w.new_full((1,), self.alpha)}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         w, v, alpha = down["w"], state["v"], state["alpha"]
         if self.alpha_lr:
             slope = ((v - w) * local.full_grad(torch.lerp(w, v, alpha))).sum(1, keepdim=True)
@@ -68,8 +68,8 @@ class APFL(Method):
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         return server | {"w": averaged(self.aggregate, self.weighting, server, ids, messages)}
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return torch.lerp(down["w"], state["v"], state["alpha"])
 
-    def diagnose(self, state: State, down: State, local: Local) -> State:
+    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         return {"alpha": state["alpha"][:, 0]}

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import Local, Method, Problem, Sent, Server, State
+from ..core import ClientStack, Method, Problem, Sent, Server, State
 from ..couplings import Quadratic
 from ..errors import need, one_of, positive
 from ..solvers import SGD, Solver
@@ -79,7 +79,7 @@ class Ditto(Method):
     def downlink(self, server: Server, ids: Tensor, round: int) -> State:
         return self.G.downlink(server, ids, round)
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         inner = {k.removeprefix("global."): v for k, v in state.items() if k.startswith("global.")}
         inner, message = self.G.client(inner, down, local)
         new = {f"global.{k}": v for k, v in inner.items()}
@@ -94,12 +94,12 @@ class Ditto(Method):
     def shared(self, server: Server) -> Tensor | None:
         return self.G.shared(server)
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         if self.joint:
             return state["v"]
         return self.solver.minimise(local, down["w"], Quadratic(self.lam, down["w"]), stream=1)
 
-    def diagnose(self, state: State, down: State, local: Local) -> State:
+    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         w, v = down["w"], self.personal(state, down, local)
         return {"envelope_gradient": self.lam * (w - v)} | prox_facts(local, v, Quadratic(self.lam, w), self.solver)
 

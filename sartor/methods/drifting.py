@@ -17,7 +17,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from ..aggregators import mean
-from ..core import Local, Method, Problem, Sent, Server, State
+from ..core import ClientStack, Method, Problem, Sent, Server, State
 from ..couplings import Free
 from ..solvers import SGD, Solver
 from .parts.last_messages import mean_of_last, remembering
@@ -35,7 +35,7 @@ class Drifting(Method):
         w = problem.start
         return remembering(problem.clients, w, mean), {"w": w}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         w = self.solver.minimise(local, state["w"], Free())
         return {"w": w}, {"u": w}
 

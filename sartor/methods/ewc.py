@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, averaged, mean
-from ..core import Batch, Local, Method, Problem, Server, State
+from ..core import Batch, ClientStack, Method, Problem, Server, State
 from ..couplings import Free, Quadratic
 from ..errors import need, one_of, positive
 from ..solvers import SGD, Solver
 
 
-def fisher(local: Local, w: Tensor, size: int) -> Tensor:
+def fisher(local: ClientStack, w: Tensor, size: int) -> Tensor:
     """F_ii [c, d] at w, on one batch of each client. Samples one by one, all clients side by side."""
     _, D = next(local.batches(size, steps=1, stream=2))
     total = torch.zeros(w.shape, dtype=w.dtype, device=w.device)
@@ -51,12 +51,12 @@ class EWC(Method):
     def init(self, problem: Problem) -> tuple[Server, State]:
         return {"w": problem.start, "share": problem.share}, {}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         return {}, {"w": self.solver.minimise(local, down["w"], Free())}
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         return server | {"w": averaged(self.aggregate, self.weighting, server, ids, messages)}
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         w = down["w"].contiguous()
         return self.finetune.minimise(local, w, Quadratic(self.lam * fisher(local, w, self.fisher_batch), w), stream=1)

@@ -20,7 +20,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import Local, Method, Problem, Sent, Server, State
+from ..core import ClientStack, Method, Problem, Sent, Server, State
 from ..couplings import Quadratic
 from ..errors import one_of, positive
 from ..solvers import SGD, Solver
@@ -49,15 +49,15 @@ class FedADMM(Method):
         w = problem.start
         return remembering(problem.clients, w, self.aggregate), {"w": w, "scaled": 0 * w}
 
-    def tie(self, w: Tensor, scaled: Tensor, local: Local) -> Quadratic:
+    def coupling(self, w: Tensor, scaled: Tensor, local: ClientStack) -> Quadratic:
         """ρ/(2α_i) ‖w_i − (w − π_i/ρ)‖²; `scaled` is π_i/ρ."""
         rho = self.rho if self.weighting == "uniform" else self.rho / (local.clients * local.share)
         return Quadratic(rho, w - scaled)
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         w, scaled = down["w"], state["scaled"]
         start = w if self.start == "global" else state["w"]
-        w_i = self.solver.minimise(local, start, self.tie(w, scaled, local))
+        w_i = self.solver.minimise(local, start, self.coupling(w, scaled, local))
         scaled = scaled + (w_i - w)
         return {"w": w_i, "scaled": scaled}, {"u": w_i + scaled}
 
@@ -67,6 +67,6 @@ class FedADMM(Method):
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         return mean_of_last(server, ids, messages, self.aggregate)
 
-    def diagnose(self, state: State, down: State, local: Local) -> State:
+    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         facts = {"primal_residual": (state["w"] - down["w"]).norm(dim=1)}
-        return facts | prox_facts(local, state["w"], self.tie(down["w"], state["scaled"], local), self.solver)
+        return facts | prox_facts(local, state["w"], self.coupling(down["w"], state["scaled"], local), self.solver)

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..aggregators import gram, regram
 from ..client_table import Rows
-from ..core import Local, Method, Problem, Sent, Server, State
+from ..core import ClientStack, Method, Problem, Sent, Server, State
 from ..couplings import Quadratic
 from ..errors import SartorError, need, one_of, positive
 from ..solvers import SGD, Solver
@@ -95,7 +95,7 @@ class FedAMP(Method):
         xi = self.weights(G[ids], G.diagonal(), ids)
         return {"u": xi.to(W) @ W}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         u = down["u"]
         w = self.solver.minimise(local, u, Quadratic(1 / self.beta_k(local.round), u))
         return {"w": w}, {"w": w}
@@ -103,7 +103,7 @@ class FedAMP(Method):
     def fresh(self, problem: Problem, server: Server) -> State:
         return {"w": server["w"].whole().mean(0)}
 
-    def welcome(self, server: Server, state: State, local: Local) -> State:
+    def welcome(self, server: Server, state: State, local: ClientStack) -> State:
         """Attention over the known models: each newcomer shows its own and gets its mixture, as (4) has it."""
         W, m = server["w"].whole(), torch.tensor([len(server["w"])])
         squares = W.double().square().sum(1)
@@ -123,7 +123,7 @@ class FedAMP(Method):
     def shared(self, server: Server) -> None:
         return None
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return state["w"]
 
     def collaboration(self, server: Server) -> Tensor | None:
@@ -132,7 +132,7 @@ class FedAMP(Method):
         G = server["products"]
         return self.weights(G, G.diagonal(), torch.arange(len(G)))
 
-    def diagnose(self, state: State, down: State, local: Local) -> State:
+    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         facts = prox_facts(local, state["w"], Quadratic(1 / self.beta_k(local.round), down["u"]), self.solver)
         return {"message_gap": (state["w"] - down["u"]).norm(dim=1)} | facts
 

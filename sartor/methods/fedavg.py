@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..aggregators import Aggregator, averaged, mean
-from ..core import Local, Method, Problem, Server, State
+from ..core import ClientStack, Method, Problem, Server, State
 from ..couplings import Free, Quadratic
 from ..errors import not_negative, one_of
 from ..solvers import SGD, Solver
@@ -37,18 +37,18 @@ class FedAvg(Method):
     def init(self, problem: Problem) -> tuple[Server, State]:
         return {"w": problem.start, "share": problem.share}, {}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         w = down["w"]
-        tie = Quadratic(self.mu, w) if self.mu else Free()
-        return {}, {"w": self.solver.minimise(local, w, tie)}
+        coupling = Quadratic(self.mu, w) if self.mu else Free()
+        return {}, {"w": self.solver.minimise(local, w, coupling)}
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         return server | {"w": averaged(self.aggregate, self.weighting, server, ids, messages)}
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor | None:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor | None:
         return None if self.finetune is None else self.finetune.minimise(local, down["w"], Free(), stream=1)
 
-    def diagnose(self, state: State, down: State, local: Local) -> State:
+    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         return {"gradient_mean": local.full_grad(down["w"])} | prox_facts(local, down["w"], Free(), self.solver)
 
     def warnings(self, server: Server, round: int, facts: Mapping[str, float]) -> list[str]:

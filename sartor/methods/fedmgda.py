@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..aggregators import fair_weights, gram, weigh
-from ..core import Local, Method, Problem, Server, State
+from ..aggregators import client_weights, fair_weights, gram
+from ..core import ClientStack, Method, Problem, Server, State
 from ..couplings import Free
 from ..errors import need, one_of, positive
 from ..solvers import SGD, Solver
@@ -44,7 +44,7 @@ class FedMGDA(Method):
     def init(self, problem: Problem) -> tuple[Server, State]:
         return {"w": problem.start, "share": problem.share}, {}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         return {}, {"w": self.solver.minimise(local, down["w"], Free())}
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
@@ -52,5 +52,5 @@ class FedMGDA(Method):
         g = w - messages["w"]
         if self.normalise:
             g = g / g.norm(dim=1, keepdim=True).clamp(min=torch.finfo(g.dtype).tiny)
-        lam = fair_weights(gram(g), weigh(self.weighting, server["share"], ids), self.epsilon)
+        lam = fair_weights(gram(g), client_weights(self.weighting, server["share"], ids), self.epsilon)
         return server | {"w": w - self.eta * self.decay**round * (lam @ g)}

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, averaged, mean
-from ..core import Local, Method, Problem, Server, State
+from ..core import ClientStack, Method, Problem, Server, State
 from ..couplings import Free
 from ..errors import one_of
 from ..solvers import SGD, Solver
 from .parts.body_and_head import body_and_head
-from .parts.other_losses import Part
+from .parts.other_losses import ModelPart
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class FedPer(Method):
         body, head = body_and_head("FedPer", problem, self.head)
         return {"w": problem.start[body], "share": problem.share}, {"head": problem.start[head]}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         whole = self.solver.minimise(local, torch.cat([down["w"], state["head"]], dim=1), Free())
         k = down["w"].shape[1]
         return {"head": whole[:, k:]}, {"w": whole[:, :k]}
@@ -51,10 +51,10 @@ class FedPer(Method):
     def shared(self, server: Server) -> None:
         return None
 
-    def join(self, state: State, down: State, local: Local) -> State:
+    def join(self, state: State, down: State, local: ClientStack) -> State:
         """A newcomer trains its own layers only: the base is not its to change."""
         whole, k = torch.cat([down["w"], state["head"]], dim=1), down["w"].shape[1]
-        return {"head": self.solver.minimise(Part(local, whole, slice(k, None)), state["head"], Free())}
+        return {"head": self.solver.minimise(ModelPart(local, whole, slice(k, None)), state["head"], Free())}
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return torch.cat([down["w"], state["head"]], dim=1)

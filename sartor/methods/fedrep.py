@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, averaged, mean
-from ..core import Local, Method, Problem, Server, State
+from ..core import ClientStack, Method, Problem, Server, State
 from ..couplings import Free
 from ..errors import one_of
 from ..solvers import SGD, Solver
 from .parts.body_and_head import body_and_head
-from .parts.other_losses import Part
+from .parts.other_losses import ModelPart
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class FedRep(Method):
         body, head = body_and_head("FedRep", problem, self.head)
         return {"w": problem.start[body], "share": problem.share}, {"head": problem.start[head]}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         phi, h = down["w"], state["head"]
         body, head = slice(0, phi.shape[1]), slice(phi.shape[1], None)
         whole = torch.cat([phi, h], dim=1)
-        h = (self.head_solver or self.solver).minimise(Part(local, whole, head), h, Free(), stream=1)
+        h = (self.head_solver or self.solver).minimise(ModelPart(local, whole, head), h, Free(), stream=1)
         whole = torch.cat([phi, h], dim=1)
-        phi = self.solver.minimise(Part(local, whole, body), phi, Free())
+        phi = self.solver.minimise(ModelPart(local, whole, body), phi, Free())
         return {"head": h}, {"w": phi}
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
@@ -57,11 +57,11 @@ class FedRep(Method):
     def shared(self, server: Server) -> None:
         return None
 
-    def join(self, state: State, down: State, local: Local) -> State:
+    def join(self, state: State, down: State, local: ClientStack) -> State:
         """A newcomer trains its head only."""
         whole, head = torch.cat([down["w"], state["head"]], dim=1), slice(down["w"].shape[1], None)
-        h = (self.head_solver or self.solver).minimise(Part(local, whole, head), state["head"], Free(), stream=1)
+        h = (self.head_solver or self.solver).minimise(ModelPart(local, whole, head), state["head"], Free(), stream=1)
         return {"head": h}
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return torch.cat([down["w"], state["head"]], dim=1)

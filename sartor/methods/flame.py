@@ -26,7 +26,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import Local, Method, Problem, Sent, Server, State
+from ..core import ClientStack, Method, Problem, Sent, Server, State
 from ..couplings import Quadratic
 from ..errors import one_of, positive
 from ..solvers import SGD, Inexact, Solver
@@ -57,18 +57,18 @@ class FLAME(Method):
         start = {"theta": w, "w": w} | ({"gap": w.new_zeros(1)} if isinstance(self.solver, Inexact) else {})
         return remembering(problem.clients, w, self.aggregate), start
 
-    def lam_alpha(self, local: Local) -> float | Tensor:
+    def lam_alpha(self, local: ClientStack) -> float | Tensor:
         return self.lam / local.clients if self.weighting == "uniform" else self.lam * local.share
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         w, theta, w_i, la, rho = down["w"], state["theta"], state["w"], self.lam_alpha(local), self.rho
-        tie = Quadratic(self.lam, w_i if self.anchor == "local" else w)
-        new = self.solver.minimise(local, theta, tie)
+        coupling = Quadratic(self.lam, w_i if self.anchor == "local" else w)
+        new = self.solver.minimise(local, theta, coupling)
         w_i = (new - theta).add_(w_i).lerp_(w, rho / (la + rho))  # (12): (λα θ' + ρ w − π) / (λα + ρ)
         u = w_i.lerp(new, la / rho)  # (13): w_i + π'/ρ
         kept = {"theta": new, "w": w_i}
         if isinstance(self.solver, Inexact):
-            kept["gap"] = prox_slope(local, new, tie).square().sum(1, keepdim=True)
+            kept["gap"] = prox_slope(local, new, coupling).square().sum(1, keepdim=True)
         return kept, {"u": u}
 
     def exposes(self) -> str:
@@ -77,19 +77,25 @@ class FLAME(Method):
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         return mean_of_last(server, ids, messages, self.aggregate)
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return state["theta"]
 
-    def diagnose(self, state: State, down: State, local: Local) -> State:
+    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         """L as the mean over clients, the residuals of (16), and how far (17) was met."""
         w, theta, w_i, la, m = down["w"], state["theta"], state["w"], self.lam_alpha(local), local.clients
-        pi, tie = la * (theta - w_i), Quadratic(self.lam, w_i)
+        pi, coupling = la * (theta - w_i), Quadratic(self.lam, w_i)
         alpha = la / self.lam
         alpha = alpha[:, 0] if isinstance(alpha, Tensor) else alpha
         away = w_i - w
-        L = alpha * (local.full_loss(theta) + tie.value(theta)) + (pi * away).sum(1) + self.rho / 2 * (away**2).sum(1)
+        L = (
+            alpha * (local.full_loss(theta) + coupling.value(theta))
+            + (pi * away).sum(1)
+            + self.rho / 2 * (away**2).sum(1)
+        )
         facts = {"lagrangian": m * L, "primal_residual": away.norm(dim=1), "dual_mean": pi}
-        facts |= {"dual_residual": (pi - la * (theta - w)).norm(dim=1)} | prox_facts(local, theta, tie, self.solver)
+        facts |= {"dual_residual": (pi - la * (theta - w)).norm(dim=1)} | prox_facts(
+            local, theta, coupling, self.solver
+        )
         holds = flame_theorem1(alpha * self.lam, self.rho, alpha * facts["smoothness"])
         facts["theorem1_holds"] = holds.all(1).to(w.dtype)
         if isinstance(self.solver, Inexact):

@@ -17,7 +17,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import Local, Method, Problem, Sent, Server, State
+from ..core import ClientStack, Method, Problem, Sent, Server, State
 from ..couplings import Projected, Projection
 from ..errors import one_of, positive
 from ..solvers import SGD, Solver
@@ -54,7 +54,7 @@ class FlameLpProj(Method):
     def fresh(self, problem: Problem, server: Server) -> State:
         return {"theta": problem.start, "w": server["w"]}  # anchored at the server's point of the subspace
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         w, theta, w_i, rho = down["w"], state["theta"], state["w"], self.rho
         P, la = self.P(theta.shape[1]), self.lam / local.clients
         pi = la * (P.project(theta) - w_i)
@@ -69,10 +69,10 @@ class FlameLpProj(Method):
     def shared(self, server: Server) -> None:
         return None  # w is a point of the subspace, not a model
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return state["theta"]
 
-    def diagnose(self, state: State, down: State, local: Local) -> State:
+    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         theta, w_i = state["theta"], state["w"]
-        tie = Projected(self.lam, w_i, self.P(theta.shape[1]))
-        return {"primal_residual": (w_i - down["w"]).norm(dim=1)} | prox_facts(local, theta, tie, self.solver)
+        coupling = Projected(self.lam, w_i, self.P(theta.shape[1]))
+        return {"primal_residual": (w_i - down["w"]).norm(dim=1)} | prox_facts(local, theta, coupling, self.solver)

@@ -17,8 +17,8 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from ..aggregators import Aggregator, mean, weigh
-from ..core import Local, Method, Problem, Sent, Server, State
+from ..aggregators import Aggregator, client_weights, mean
+from ..core import ClientStack, Method, Problem, Sent, Server, State
 from ..couplings import Free
 from ..errors import need, one_of
 from ..seeds import stream
@@ -50,16 +50,16 @@ class IFCA(Method):
     def downlink(self, server: Server, ids: Tensor, round: int) -> State:
         return {"w": server["w"].expand(len(ids), -1, -1)}
 
-    def best(self, down: State, local: Local) -> Tensor:
+    def best(self, down: State, local: ClientStack) -> Tensor:
         """ĵ [c]."""
         losses = [local.full_loss(down["w"][:, j].contiguous()) for j in range(self.k)]
         return torch.stack(losses).argmin(0)
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         j = self.best(down, local)
         return down["w"][torch.arange(len(j)), j]
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         j = self.best(down, local)
         theta = self.solver.minimise(local, down["w"][torch.arange(len(j)), j], Free())
         return {}, {"w": theta, "s": torch.nn.functional.one_hot(j, self.k).to(theta.dtype)}
@@ -68,7 +68,7 @@ class IFCA(Method):
         return "the cluster that fits its data best; use ditto or fedavg"
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        theta, weights = server["w"].clone(), weigh(self.weighting, server["share"], ids)
+        theta, weights = server["w"].clone(), client_weights(self.weighting, server["share"], ids)
         for j, s in enumerate(messages["s"].T):
             if bool((mine := s > 0.5).any()):
                 losses = messages["loss"][mine] if "loss" in messages else None

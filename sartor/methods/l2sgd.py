@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import Local, Method, Problem, Sent, Server, State
+from ..core import ClientStack, Method, Problem, Sent, Server, State
 from ..couplings import Free, Quadratic
 from ..errors import need, positive
 from ..seeds import stream
@@ -59,7 +59,7 @@ class L2SGD(Method):
         x = problem.start
         return remembering(problem.clients, x, self.aggregate), {"x": x}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         x, x_bar = state["x"], down["w"]
         if self.p is None:
             x = self.solver.minimise(local, x, Quadratic(self.lam, x_bar))
@@ -74,10 +74,10 @@ class L2SGD(Method):
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         return mean_of_last(server, ids, messages | {"u": messages["x"]}, self.aggregate)
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return state["x"]
 
-    def diagnose(self, state: State, down: State, local: Local) -> State:
+    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         return prox_facts(local, state["x"], Quadratic(self.lam, down["w"]), self.solver)
 
 

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, averaged, mean
-from ..core import Local, Method, Problem, Server, State
+from ..core import ClientStack, Method, Problem, Server, State
 from ..couplings import Free
 from ..errors import one_of
 from ..solvers import SGD, Solver
 from .parts.body_and_head import body_and_head
-from .parts.other_losses import Part
+from .parts.other_losses import ModelPart
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class LGFedAvg(Method):
         body, head = body_and_head("LG-FedAvg", problem, self.head)
         return {"w": problem.start[head], "share": problem.share}, {"body": problem.start[body]}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         whole = torch.cat([state["body"], down["w"]], dim=1)
         whole = self.solver.minimise(local, whole, Free())
         k = state["body"].shape[1]
@@ -52,10 +52,10 @@ class LGFedAvg(Method):
     def shared(self, server: Server) -> None:
         return None
 
-    def join(self, state: State, down: State, local: Local) -> State:
+    def join(self, state: State, down: State, local: ClientStack) -> State:
         """A newcomer trains its own representation only, under the head that is there."""
         whole, k = torch.cat([state["body"], down["w"]], dim=1), state["body"].shape[1]
-        return {"body": self.solver.minimise(Part(local, whole, slice(0, k)), state["body"], Free())}
+        return {"body": self.solver.minimise(ModelPart(local, whole, slice(0, k)), state["body"], Free())}
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return torch.cat([state["body"], down["w"]], dim=1)

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from torch import Tensor
 
-from ..core import Local, Method, Problem, Sent, Server, State
+from ..core import ClientStack, Method, Problem, Sent, Server, State
 from ..couplings import Free
 from ..solvers import SGD, Solver
 
@@ -25,7 +25,7 @@ class LocalOnly(Method):
     def downlink(self, server: Server, ids: Tensor, round: int) -> State:
         return {}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         return {"theta": self.solver.minimise(local, state["theta"], Free())}, {}
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
@@ -34,8 +34,8 @@ class LocalOnly(Method):
     def shared(self, server: Server) -> None:
         return None
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return state["theta"]
 
-    def diagnose(self, state: State, down: State, local: Local) -> State:
+    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         return {"gradient": local.full_grad(state["theta"]).norm(dim=1)}

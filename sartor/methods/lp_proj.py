@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import Local, Method, Problem, Server, State
+from ..core import ClientStack, Method, Problem, Server, State
 from ..couplings import Projected, Projection
 from ..errors import need, one_of, positive
 from ..solvers import SGD, Solver
@@ -55,7 +55,7 @@ class LpProj(Method):
         w = self.P(len(problem.start)).project(problem.start[None])[0]
         return {"w": w if self.first == "projected" else 0 * w}, {"x": problem.start}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         w, x = down["w"], state["x"]
         P = self.P(x.shape[1])
         for r in range(self.R):
@@ -71,12 +71,14 @@ class LpProj(Method):
     def shared(self, server: Server) -> None:
         return None  # w is a point of the subspace, not a model
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return state["x"]
 
-    def diagnose(self, state: State, down: State, local: Local) -> State:
-        tie = Projected(self.lam, down["w"], self.P(state["x"].shape[1]), self.p)
-        return {"envelope_gradient": self.lam * tie.slope(state["x"])} | prox_facts(local, state["x"], tie, self.solver)
+    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
+        coupling = Projected(self.lam, down["w"], self.P(state["x"].shape[1]), self.p)
+        return {"envelope_gradient": self.lam * coupling.slope(state["x"])} | prox_facts(
+            local, state["x"], coupling, self.solver
+        )
 
     def warnings(self, server: Server, round: int, facts: Mapping[str, float]) -> list[str]:
         if self.p == 2 and self.eta * self.lam > 2:

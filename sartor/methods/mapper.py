@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, averaged, mean
-from ..core import Local, Method, Problem, Server, State
+from ..core import ClientStack, Method, Problem, Server, State
 from ..couplings import Free
 from ..errors import need, one_of
 from ..solvers import SGD, Solver
@@ -45,7 +45,7 @@ class Mapper(Method):
         h = problem.start
         return {"w": h, "share": problem.share}, {"h": h, "lambda": h.new_full((1,), self.lambdas[0])}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         h_c, h_l, lam = down["w"], state["h"], state["lambda"]
         lowest = torch.full_like(lam, torch.inf)
         for value in self.lambdas:
@@ -62,8 +62,8 @@ class Mapper(Method):
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         return server | {"w": averaged(self.aggregate, self.weighting, server, ids, messages)}
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return torch.lerp(down["w"], state["h"], state["lambda"])
 
-    def diagnose(self, state: State, down: State, local: Local) -> State:
+    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         return {"lambda": state["lambda"][:, 0]}

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ..client_table import Rows
-from ..core import Local, Method, Problem, Sent, Server, State
+from ..core import ClientStack, Method, Problem, Sent, Server, State
 from ..errors import need, not_negative, positive
 
 
@@ -65,7 +65,7 @@ class MOCHA(Method):
         rows = self.M(server["Omega"])[ids]
         return {"w": rows @ server["v"].whole(), "sigma": rows.abs().sum(1, keepdim=True)}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         w, sigma, alpha = down["w"], down["sigma"], state["alpha"].clone()
         X, y, _ = local.design()
         s, dv = (sigma * X.square().sum(2)).clamp(min=torch.finfo(X.dtype).tiny), torch.zeros_like(w)
@@ -97,22 +97,22 @@ class MOCHA(Method):
     def fresh(self, problem: Problem, server: Server) -> State:
         return {"alpha": problem.start.new_zeros(problem.largest), "v": 0 * problem.start}
 
-    def welcome(self, server: Server, state: State, local: Local) -> State:
+    def welcome(self, server: Server, state: State, local: ClientStack) -> State:
         """A newcomer's relations are not known: it is a task by itself, as all were at the start (Ω = I/m)."""
         alone = 1 / (self.lam1 * len(server["v"]) + self.lam2)
         return {"w": alone * state["v"], "sigma": torch.full_like(state["v"][:, :1], alone)}
 
-    def join(self, state: State, down: State, local: Local) -> State:
+    def join(self, state: State, down: State, local: ClientStack) -> State:
         new, message = self.client(state, down, local)
         return new | {"v": state["v"] + message["v"]}
 
     def shared(self, server: Server) -> None:
         return None
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return down["w"]
 
-    def diagnose(self, state: State, down: State, local: Local) -> State:
+    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         """Each client's part of the duality gap, Σ_i ℓ(z_i) + ℓ*(−α_i) + α_i z_i; every term is at least 0."""
         X, y, there = local.design()
         z, alpha = (X @ down["w"][..., None])[..., 0], state["alpha"][:, : y.shape[1]]

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, averaged, mean
-from ..core import Batch, Local, Method, Problem, Server, State
+from ..core import Batch, ClientStack, Method, Problem, Server, State
 from ..couplings import Free
 from ..errors import one_of, positive
 from ..solvers import SGD, Solver
@@ -30,7 +30,7 @@ from .parts.other_losses import View
 class Meta(View):
     """F_i in place of f_i. A batch holds D, D' and D'' side by side."""
 
-    def __init__(self, local: Local, alpha: float, delta: float | None) -> None:
+    def __init__(self, local: ClientStack, alpha: float, delta: float | None) -> None:
         super().__init__(local)
         self.alpha, self.delta = alpha, delta
 
@@ -77,12 +77,12 @@ class PerFedAvg(Method):
     def init(self, problem: Problem) -> tuple[Server, State]:
         return {"w": problem.start, "share": problem.share}, {}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         view = Meta(local, self.alpha, self.delta if self.variant == "HF" else None)
         return {}, {"w": self.solver.minimise(view, down["w"], Free())}
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         return server | {"w": averaged(self.aggregate, self.weighting, server, ids, messages)}
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return down["w"] - self.alpha * local.full_grad(down["w"].contiguous())

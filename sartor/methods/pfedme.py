@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..aggregators import Aggregator, averaged, mean
-from ..core import Local, Method, Problem, Server, State
+from ..core import ClientStack, Method, Problem, Server, State
 from ..couplings import Quadratic
 from ..errors import need, one_of, positive
 from ..solvers import SGD, Solver
@@ -52,7 +52,7 @@ class PFedMe(Method):
         w = problem.start
         return {"w": w, "share": problem.share}, {"theta": w, "w": w}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         w_i = down["w"]
         theta = state["theta"] if self.start == "theta" else w_i
         for r in range(self.R):
@@ -64,10 +64,10 @@ class PFedMe(Method):
         w = averaged(self.aggregate, self.weighting, server, ids, messages)
         return server | {"w": (1 - self.beta) * server["w"] + self.beta * w}
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return state[self.score]
 
-    def diagnose(self, state: State, down: State, local: Local) -> State:
+    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         w, theta = down["w"], state["theta"]
         return {"envelope_gradient": self.lam * (w - theta)} | prox_facts(
             local, theta, Quadratic(self.lam, w), self.solver

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..aggregators import weigh
-from ..core import Local, Method, Problem, Server, State
+from ..aggregators import client_weights
+from ..core import ClientStack, Method, Problem, Server, State
 from ..couplings import Free
 from ..errors import SartorError, not_negative, one_of, positive
 from ..solvers import SGD, Solver
@@ -46,7 +46,7 @@ class QFFL(Method):
     def init(self, problem: Problem) -> tuple[Server, State]:
         return {"w": problem.start, "share": problem.share}, {}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         w = down["w"]
         return {}, {"w": self.solver.minimise(local, w, Free()), "loss": local.full_loss(w)}
 
@@ -57,6 +57,6 @@ class QFFL(Method):
         w, q, L = server["w"], self.q, self.lipschitz()
         F = messages["loss"][:, None].clamp(min=1e-10)  # F^{q−1} at a loss of 0
         dw = L * (w - messages["w"])
-        p = weigh(self.weighting, server["share"], ids)[:, None]
+        p = client_weights(self.weighting, server["share"], ids)[:, None]
         h = q * F ** (q - 1) * dw.square().sum(1, keepdim=True) + L * F**q
         return server | {"w": w - (p * F**q * dw).sum(0) / (p * h).sum()}

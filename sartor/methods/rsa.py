@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from torch import Tensor
 
-from ..core import Local, Method, Problem, Sent, Server, State
+from ..core import ClientStack, Method, Problem, Sent, Server, State
 from ..couplings import LpNorm
 from ..errors import need, not_negative, positive
 from ..solvers import SGD, Solver
@@ -44,7 +44,7 @@ class RSA(Method):
     def init(self, problem: Problem) -> tuple[Server, State]:
         return {"w": problem.start}, {"x": problem.start}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         x = self.solver.minimise(local, state["x"], LpNorm(self.lam, down["w"], self.p, self.norm))
         return {"x": x}, {"x": x}
 
@@ -53,8 +53,8 @@ class RSA(Method):
         votes = LpNorm(self.lam, x, self.p, self.norm).slope(x_0.expand_as(x)).sum(0)
         return {"w": x_0 - self.server_lr * (self.decay * x_0 + self.lam * votes)}
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return state["x"]
 
-    def diagnose(self, state: State, down: State, local: Local) -> State:
+    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         return prox_facts(local, state["x"], LpNorm(self.lam, down["w"], self.p, self.norm), self.solver)

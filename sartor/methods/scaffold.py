@@ -17,7 +17,7 @@ from types import MappingProxyType
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import Local, Method, Problem, Sent, Server, State
+from ..core import ClientStack, Method, Problem, Sent, Server, State
 from ..couplings import Linear
 from ..errors import need, one_of, positive
 from ..solvers import SGD, Solver
@@ -47,7 +47,7 @@ class SCAFFOLD(Method):
     def downlink(self, server: Server, ids: Tensor, round: int) -> State:
         return {k: server[k].expand(len(ids), -1) for k in ("w", "c")}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         x, c, c_i = down["w"], down["c"], state["c"]
         y = self.solver.minimise(local, x, Linear(c - c_i))
         if self.option == "I":
@@ -67,5 +67,5 @@ class SCAFFOLD(Method):
         step = self.aggregate(y, y.new_ones(len(y)), x, messages.get("loss")) - x
         return server | {"w": x + self.server_lr * step, "c": server["c"] + dc.sum(0) / len(server["share"])}
 
-    def diagnose(self, state: State, down: State, local: Local) -> State:
+    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         return {"gradient_mean": local.full_grad(down["w"].contiguous())}

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, averaged, mean
-from ..core import Batch, Local, Method, Problem, Server, State
+from ..core import Batch, ClientStack, Method, Problem, Server, State
 from ..couplings import Free
 from ..errors import need, one_of, positive
 from ..solvers import SGD, Solver
@@ -26,7 +26,7 @@ from .parts.other_losses import View
 class NearPredictions(View):
     """f_i with the symmetrised divergence from the predictions of `w` [c, d]."""
 
-    def __init__(self, local: Local, lam: float, w: Tensor) -> None:
+    def __init__(self, local: ClientStack, lam: float, w: Tensor) -> None:
         super().__init__(local)
         self.lam, self.w = lam, w
 
@@ -61,12 +61,12 @@ class SKL(Method):
         )
         return {"w": problem.start, "share": problem.share}, {}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         return {}, {"w": self.solver.minimise(local, down["w"], Free())}
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         return server | {"w": averaged(self.aggregate, self.weighting, server, ids, messages)}
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         w = down["w"].contiguous()
         return self.finetune.minimise(NearPredictions(local, self.lam, w), w, Free(), stream=1)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..aggregators import Aggregator, mean, weigh
-from ..core import Local, Method, Problem, Server, State
+from ..aggregators import Aggregator, client_weights, mean
+from ..core import ClientStack, Method, Problem, Server, State
 from ..couplings import Free
 from ..errors import need, one_of
 from ..solvers import SGD, Solver
@@ -40,7 +40,7 @@ class TERM(Method):
     def init(self, problem: Problem) -> tuple[Server, State]:
         return {"w": problem.start, "share": problem.share}, {}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         w = down["w"]
         return {}, {"w": self.solver.minimise(local, w, Free()), "loss": local.full_loss(w)}
 
@@ -48,5 +48,5 @@ class TERM(Method):
         return "the loss F_k(w), by which it is weighed; use fedavg"
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        p, F = weigh(self.weighting, server["share"], ids), messages["loss"]
+        p, F = client_weights(self.weighting, server["share"], ids), messages["loss"]
         return server | {"w": self.aggregate(messages["w"], torch.softmax(p.log() + self.t * F, 0), server["w"], F)}

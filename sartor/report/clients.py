@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import look
-from .entries import Entry, Material, Run
+from .entries import Material, ReportEntry, Run
 from .pieces import Chart, Section, Table, Words, plain, short
 from .terminal import number, takes
 
@@ -50,17 +50,17 @@ def section(material: Material) -> Section | None:
     return Section("clients", title, parts) if parts else None
 
 
-def _mean(entry: Entry) -> float:
+def _mean(entry: ReportEntry) -> float:
     """How good it is, by all seeds."""
     ends = [(run.summary or run.history[-1]).get("chosen") for run in entry.runs]
     return float(np.mean([end["accuracy_mean"] for end in ends if end is not None]))
 
 
-def _is_local(entry: Entry) -> bool:
+def _is_local(entry: ReportEntry) -> bool:
     return entry.runs[0].recipe.get("method", (entry.runs[0].summary or {}).get("method")) == "local"
 
 
-def _clients(entry: Entry, alone: dict[Any, Run]) -> list[Client]:
+def _clients(entry: ReportEntry, alone: dict[Any, Run]) -> list[Client]:
     """Sorted by gain, the losers first; without local training by the chosen model's score."""
     natural = str(entry.runs[0].recipe.get("partition", "")).startswith("natural")
     scores: dict[str, dict[str, list[float]]] = {}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import look
-from .entries import Entry, Line, Material, by_attack, switched
+from .entries import Line, Material, ReportEntry, by_attack, switched
 from .pieces import Chart, Section, plain
 
 MODELS = ("chosen", "personal", "global")
@@ -30,7 +30,7 @@ def room(lines: int) -> int:
     return max(12, ROOM // max(1, lines))
 
 
-def over_seeds(entry: Entry, value: Value, most: int) -> list[tuple[int, float, float, float, float]]:
+def over_seeds(entry: ReportEntry, value: Value, most: int) -> list[tuple[int, float, float, float, float]]:
     """(round, megabytes, mean, least, most over seeds) in rounds that all seeds have: of many some, and the last."""
     rounds = sorted(set.intersection(*(set(lines) for lines in entry.by_round)))
     step = -(-len(rounds) // most)
@@ -45,7 +45,7 @@ def over_seeds(entry: Entry, value: Value, most: int) -> list[tuple[int, float, 
 
 
 def traces(
-    entry: Entry, place: int, points: Sequence[Any], against: str, reach: float = 0.0, many: bool = False
+    entry: ReportEntry, place: int, points: Sequence[Any], against: str, reach: float = 0.0, many: bool = False
 ) -> list[dict[str, Any]]:
     """A line with its band, of the points that `over_seeds` gives; of a method that sends nothing, against megabytes,
     its last value as far as `reach`."""
@@ -79,7 +79,7 @@ def _of(model: str, measure: str) -> Value:
     return lambda line: (line.get(model) or {}).get(f"{measure}_mean")
 
 
-def _chart(entries: Sequence[Entry], measure: str, title: str) -> Chart | None:
+def _chart(entries: Sequence[ReportEntry], measure: str, title: str) -> Chart | None:
     """With several entries a line for each and a switch for the model; with one a line for each model."""
     most = room(len(entries) * len(MODELS))
     found = {(m, id(e)): over_seeds(e, _of(m, measure), most) for m in MODELS for e in entries}
@@ -112,7 +112,9 @@ def _chart(entries: Sequence[Entry], measure: str, title: str) -> Chart | None:
     return Chart(measure, f"{title[0].upper()}{title[1:]} over clients.{said}", shown, head, rows, switches)
 
 
-def _by_model(entry: Entry, model: str, points: Sequence[Any], against: str, reach: float) -> list[dict[str, Any]]:
+def _by_model(
+    entry: ReportEntry, model: str, points: Sequence[Any], against: str, reach: float
+) -> list[dict[str, Any]]:
     """The lines of one model, with the model's look."""
     found, mark = traces(entry, 0, points, against, reach), look.MODELS[model]
     for trace in found:

@@ -48,7 +48,7 @@ class Found(NamedTuple):
 
 
 @dataclass
-class Entry:
+class ReportEntry:
     """A line of the charts: one method in one scenario, with a run for each seed."""
 
     method: str  # as it is called in this report: "fedavg+int8", or with its folder where two would be called alike
@@ -75,7 +75,7 @@ class Material:
     """Everything that a page shows."""
 
     title: str
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[ReportEntry] = field(default_factory=list)
     comparison: Comparison | None = None  # none for a single run
     found: dict[str, Any] | None = None  # significance.json
     tables: list[dict[str, Any]] = field(default_factory=list)  # of repeated experiments, as table.json has them
@@ -93,9 +93,9 @@ class Material:
         return "R²" if kinds == {True} else "accuracy" if True not in kinds else "accuracy (R² for regression)"
 
 
-def by_attack(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+def by_attack(entries: Sequence[ReportEntry]) -> dict[str, list[ReportEntry]]:
     """The entries under each attack: in a grid one looks at one at a time."""
-    found: dict[str, list[Entry]] = {}
+    found: dict[str, list[ReportEntry]] = {}
     for entry in entries:
         found.setdefault(attacked(entry.scenario), []).append(entry)
     return found

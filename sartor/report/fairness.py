@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import look
-from .entries import Entry, Material, by_attack, switched
+from .entries import Material, ReportEntry, by_attack, switched
 from .pieces import Chart, Section, Shown, Table, Words, plain
 from .terminal import number
 
@@ -31,7 +31,7 @@ def section(material: Material) -> Section | None:
     return Section("fairness", "How evenly accuracy is spread", parts) if parts else None
 
 
-def _last(entry: Entry, model: str) -> list[dict[str, Any]]:
+def _last(entry: ReportEntry, model: str) -> list[dict[str, Any]]:
     """The scores of a model at the end, of each seed; of runs that are summed up, in the reported round."""
     ends = [run.summary or run.history[-1] for run in entry.runs]
     return [end[model] for end in ends if end.get(model) is not None]

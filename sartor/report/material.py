@@ -16,7 +16,7 @@ from ..run.recipe import Recipe
 from ..storage import read_json
 from ..study.compare import PLAN, Cell, Comparison
 from ..study.scenarios import PLAIN, Scenario
-from .entries import Entry, Found, Line, Material, Run
+from .entries import Found, Line, Material, ReportEntry, Run
 from .repeat import leaves
 from .terminal import cell_name
 
@@ -115,17 +115,17 @@ def _compared(folder: Path, material: Material) -> list[Found]:
     return cells
 
 
-def _entries(cells: Sequence[Found]) -> list[Entry]:
+def _entries(cells: Sequence[Found]) -> list[ReportEntry]:
     """Runs that differ by chance alone are one entry."""
-    found: dict[tuple[str, Scenario, str], Entry] = {}
+    found: dict[tuple[str, Scenario, str], ReportEntry] = {}
     for method, scenario, _, run, _ in cells:
         if run is not None and run.history:
             same = json.dumps({k: v for k, v in run.recipe.items() if k not in _CHANCE}, sort_keys=True, default=str)
-            found.setdefault((method, scenario, same), Entry(method, scenario, [])).runs.append(run)
+            found.setdefault((method, scenario, same), ReportEntry(method, scenario, [])).runs.append(run)
     return list(found.values())
 
 
-def _by_folder(entries: Sequence[Entry]) -> None:
+def _by_folder(entries: Sequence[ReportEntry]) -> None:
     """Entries that would be called alike are told apart by their folders."""
     called = Counter((e.method, e.scenario) for e in entries)
     for entry in entries:
@@ -133,9 +133,9 @@ def _by_folder(entries: Sequence[Entry]) -> None:
             entry.method = f"{entry.method} ({entry.runs[0].folder.name})"
 
 
-def _by_settings(entries: Sequence[Entry]) -> None:
+def _by_settings(entries: Sequence[ReportEntry]) -> None:
     """Entries that would be called alike are told apart by their methods' settings, or by whatever differs."""
-    groups: dict[tuple[str, Scenario], list[Entry]] = {}
+    groups: dict[tuple[str, Scenario], list[ReportEntry]] = {}
     for entry in entries:
         groups.setdefault((entry.method, entry.scenario), []).append(entry)
     for alike in groups.values():

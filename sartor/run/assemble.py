@@ -102,7 +102,7 @@ def prepare(
     played = _with_aggregator(method, method.shared(server) is not None, cohort, len(clients))
     sends = len(method.downlink(server, torch.zeros(1, dtype=torch.int64), 0)) > 0
     if privacy is not None and sends and 1 <= cohort <= len(clients):  # another cohort is refused by the run
-        draws = privacy_account.Draws(len(clients), cohort, sampling, seed)
+        draws = privacy_account.CohortDraws(len(clients), cohort, sampling, seed)
         privacy = _checked(privacy, draws, rounds, failures or Failures(), report)
         played = Private(method, privacy, cohort, seed)
         server, start = played.init(problem)
@@ -144,7 +144,7 @@ def prepare(
 
 
 def _checked(
-    privacy: Privacy, draws: privacy_account.Draws, rounds: int | None, failures: Failures, report: str
+    privacy: Privacy, draws: privacy_account.CohortDraws, rounds: int | None, failures: Failures, report: str
 ) -> Privacy:
     """The same with its noise; all that would break the guarantee is refused."""
     need(draws.sampling != "size", "privacy needs cohorts that do not depend on data; sample uniform or poisson.")

@@ -36,7 +36,7 @@ def written(count: float) -> str:
     return f"{count:.0f} bytes"
 
 
-def weigh(way: str, messages: State, sent: State) -> tuple[int, int, State]:
+def count_bytes(way: str, messages: State, sent: State) -> tuple[int, int, State]:
     """The bytes of what was sent one way, the most that one client's next message can take, and the messages without
     the note on it."""
     if way not in messages:

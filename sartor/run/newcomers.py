@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..core import Local, Method, Server, State, Task
+from ..core import ClientStack, Method, Server, State, Task
 from ..data.clients import Clients
 from ..engines import LocalEngine
 from ..errors import need
@@ -48,16 +48,16 @@ class Guest(Wrapper):
         self.hostile = frozenset()
         self.last, self.clients, self.samples = server, clients, samples
 
-    def _joining(self, local: Local) -> Local:
+    def _joining(self, local: ClientStack) -> ClientStack:
         """What a client knows of the federation is of the one that was trained, however many join at once."""
         local.clients, local.share = self.clients, (local.samples / self.samples).to(local.share)[:, None]
         return local
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         local = self._joining(local)
         return self.method.join(state, self.method.welcome(self.last, state, local), local), {}
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor | None:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor | None:
         local = self._joining(local)
         return self.method.personal(state, self.method.welcome(self.last, state, local), local)
 
@@ -75,7 +75,7 @@ def serve(run: Run, task: Task, known: Clients, newcomers: Clients, steps: int) 
     return engine
 
 
-def ask(run: Run, engine: LocalEngine, stage: str) -> State:
+def query_clients(run: Run, engine: LocalEngine, stage: str) -> State:
     """Scores ("evaluate") or models ("personal") of the newcomers; the global model is scored beside theirs."""
     shared = run.method.shared(run.server)
     down = {} if shared is None else {"global": shared.expand(engine.clients, -1)}

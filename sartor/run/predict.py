@@ -20,7 +20,7 @@ from ..core import State
 from ..data.inputs import Inputs
 from ..data.tables.client_keys import plainly
 from ..data.tables.columns import learn
-from ..data.tables.new_samples import Later, read_like
+from ..data.tables.new_samples import NewSamples, read_like
 from ..errors import SartorError, need, one_of, unknown
 from ..run.play import CHECKPOINT
 from ..storage import load_sealed, read_json
@@ -51,7 +51,7 @@ class Served:
         self.inputs = Inputs.of(read_json(folder / "inputs.json"), str(folder / "inputs.json"))
         self.names = list(self.inputs.names)
 
-    def read(self, path: Path) -> Later:
+    def read(self, path: Path) -> NewSamples:
         """The samples of a file, with its targets and clients if it has any."""
         return read_like(path, self.inputs, self.recipe.target, self.recipe.client_key)
 
@@ -158,7 +158,7 @@ class Served:
         """A row per sample: what the model says and, where it gives probabilities, how sure it is."""
         return [{"row": i, **row} for i, row in enumerate(self._rows(self.scores(chosen, x), every))]
 
-    def each(self, later: Later, model: str, every: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
+    def each(self, later: NewSamples, model: str, every: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
         """The same for samples of several clients, each by its own client's model, and notes on those not known."""
         key = self.recipe.client_key
         need(key is not None, "say whose model it is: --client NAME or --newcomer FILE (the run's data have no key).")

@@ -37,7 +37,7 @@ _LEAST = 0.05  # noise below which an accountant has nothing to say
 _FAR = 100.0  # an ε above this is no protection, and not worth the PRV accountant's memory
 
 
-class Draws(NamedTuple):
+class CohortDraws(NamedTuple):
     """Who is asked: what the accounting needs to know of a run."""
 
     clients: int
@@ -46,7 +46,7 @@ class Draws(NamedTuple):
     seed: int
 
 
-def composed(where: str, draws: Draws, rounds: int) -> tuple[float, int]:
+def composed(where: str, draws: CohortDraws, rounds: int) -> tuple[float, int]:
     """(sampling rate, how often): the mechanisms that the client asked most often goes through in so many rounds."""
     m, cohort, sampling, seed = draws
     if cohort == m:
@@ -85,7 +85,7 @@ def epsilon(noise: float, rate: float, count: int, delta: float, accountant: str
     return max(0.0, found)
 
 
-def spent(privacy: Privacy, draws: Draws, rounds: int) -> float:
+def spent(privacy: Privacy, draws: CohortDraws, rounds: int) -> float:
     """ε after so many rounds; infinite without noise. Refuses cohorts by chance that are empty too often."""
     assert privacy.noise is not None
     rate, count = composed(privacy.where, draws, rounds)
@@ -107,7 +107,7 @@ def _raw(privacy: Privacy, noise: float, rate: float, count: int) -> float:
     return epsilon(noise, rate, count, delta, privacy.accountant)
 
 
-def with_noise(privacy: Privacy, draws: Draws, rounds: int) -> Privacy:
+def with_noise(privacy: Privacy, draws: CohortDraws, rounds: int) -> Privacy:
     """The same with the noise that its ε needs, found by bisection and rounded up; what has noise is only checked."""
     if privacy.epsilon is not None:
         privacy = replace(privacy, epsilon=None, noise=_noise_for(privacy, *composed(privacy.where, draws, rounds)))
@@ -130,7 +130,7 @@ def _noise_for(privacy: Privacy, rate: float, count: int) -> float:
     return float(math.ceil(high * 10.0**digits) / 10.0**digits)
 
 
-def statement(privacy: Privacy, draws: Draws, rounds: int) -> dict[str, Any]:
+def statement(privacy: Privacy, draws: CohortDraws, rounds: int) -> dict[str, Any]:
     """The `privacy` block of summary.json. An ε of null is infinite: without noise nothing is promised."""
     assert privacy.noise is not None
     rate, count = composed(privacy.where, draws, rounds)

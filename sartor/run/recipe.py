@@ -205,7 +205,7 @@ class Recipe(BaseModel):
         asked = self.privacy()
         if self.dp_epsilon is None or asked is None or not 1 <= cohort <= clients:
             return {}
-        draws = privacy_account.Draws(clients, cohort, self.sampling, self.seed)
+        draws = privacy_account.CohortDraws(clients, cohort, self.sampling, self.seed)
         return {"dp_epsilon": None, "dp_noise": privacy_account.with_noise(asked, draws, self.rounds).noise}
 
     def _settings(self) -> dict[str, Any]:

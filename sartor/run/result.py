@@ -22,7 +22,7 @@ from ..storage import save_tensors, write_json, write_text
 from ..tasks.task import ModelTask
 from ..wrappers.privacy import Privacy
 from . import export, newcomers, privacy_account
-from .rounds import Kept, Run
+from .rounds import BestRound, Run
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Result:
         return self.run.history
 
     @property
-    def _kept(self) -> Kept | None:
+    def _kept(self) -> BestRound | None:
         """The round that is reported, where it is not the last."""
         return self.run.best if self.run.report == "best" else None
 
@@ -106,7 +106,7 @@ class Result:
         """As `scores`, of the clients that took no part, after their cold start."""
         assert self.held_out is not None
         engine = newcomers.serve(self.run, self.task, self.data, self.held_out, self.visits)
-        found = newcomers.ask(self.run, engine, "evaluate")
+        found = newcomers.query_clients(self.run, engine, "evaluate")
         return with_chosen({k: v.double().cpu().numpy() for k, v in found.items()})
 
     @cached_property
@@ -125,7 +125,7 @@ class Result:
             return None
         if run.bytes_up == 0:
             return privacy_account.nothing_sent(self.private, run.round)
-        draws = privacy_account.Draws(run.problem.clients, run.cohort, run.sampling, run.problem.seed)
+        draws = privacy_account.CohortDraws(run.problem.clients, run.cohort, run.sampling, run.problem.seed)
         return privacy_account.statement(self.private, draws, run.round)
 
     @cached_property
@@ -164,7 +164,7 @@ class Result:
     def _personal(self) -> State:
         """All personal models, and the clients' statistics where the model has any."""
         if self._kept is None:
-            return self.run.ask("personal")
+            return self.run.query_clients("personal")
         return {k.removeprefix("client/"): v for k, v in self._kept.models.items() if k.startswith("client/")}
 
     def _common(self, name: str) -> torch.Tensor | None:
@@ -203,7 +203,7 @@ class Result:
         same = one.x.shape[1:] == self.data.x.shape[1:]
         need(same, f"the run's samples have shape {list(self.data.x.shape[1:])}; got {list(one.x.shape[1:])}.")
         engine = newcomers.serve(self.run, self.task, self.data, one.to(self.data.x.device, self.data.x.dtype), steps)
-        found = newcomers.ask(self.run, engine, "personal")
+        found = newcomers.query_clients(self.run, engine, "personal")
         if "personal" not in found:
             return self.shared()
         return self.task.module(found["personal"][0], {k: v[0] for k, v in found.items() if k != "personal"})

@@ -22,7 +22,7 @@ from ..seeds import stream
 from ..storage import load_tensors, save_tensors
 from ..wrappers.compression import DOWN, UP
 from .absences import Answers, Failures, finite, joined, pick
-from .bytes import Goal, weigh
+from .bytes import Goal, count_bytes
 
 _AT_ONCE = 4096  # clients that are scored in one go, so that scoring a large federation takes little memory
 Line = dict[str, Any]  # one line of history.jsonl
@@ -45,7 +45,7 @@ def draw_cohort(problem: Problem, size: int, sampling: str, round: int) -> Tenso
 
 
 @dataclass
-class Kept:
+class BestRound:
     """A round worth keeping: every client's scores and models as they were after it."""
 
     round: int
@@ -75,13 +75,13 @@ class Run:
     seconds: float = 0.0
     bytes_up: int = 0
     bytes_down: int = 0
-    most: int = 0  # bytes that the next round can take at most
+    next_round_bytes: int = 0  # bytes that the next round can take at most
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
     silent: int = 0  # rounds in a row in which nobody answered, up to now
     late: Answers | None = None  # who answered late in the last round, and what
     history: list[Line] = field(default_factory=list)
     scores: dict[str, np.ndarray] = field(default_factory=dict)  # of the last evaluated round
-    best: Kept | None = None
+    best: BestRound | None = None
 
     def __post_init__(self) -> None:
         m = self.problem.clients
@@ -129,15 +129,15 @@ class Run:
             answered, messages = self.engine.map("train", self.round, reached, down)
             self.counts["trained"] += len(answered)
             self.counts["steps"] += self.engine.steps - before
-            spent, each, messages = weigh(DOWN, messages, down)
+            spent, each, messages = count_bytes(DOWN, messages, down)
             self.bytes_down += spent
             at_most = len(asked) * each
         if self.method.train_all:  # everybody trained, the cohort is heard
             answered, messages = pick(answered, messages, torch.isin(answered, cohort))
         if len(answered):
-            spent, each, messages = weigh(UP, messages, messages)
+            spent, each, messages = count_bytes(UP, messages, messages)
             self.bytes_up += spent
-            self.most = at_most + len(cohort) * each
+            self.next_round_bytes = at_most + len(cohort) * each
         behind = slow[answered]
         if bool(behind.any()):
             self.counts["late"] += int(behind.sum())
@@ -146,12 +146,12 @@ class Run:
             answered, messages = pick(answered, messages, ~behind)
         return (answered, messages) if late is None else joined(late, (answered, messages))
 
-    def look(self, diagnose: bool) -> Line:
+    def evaluate(self, diagnose: bool) -> Line:
         """Score every client's models as they are now, and add a line to the history."""
-        self.scores = {k: self._benign(v.double().cpu().numpy()) for k, v in self.ask("evaluate").items()}
+        self.scores = {k: self._benign(v.double().cpu().numpy()) for k, v in self.query_clients("evaluate").items()}
         _check_scores(self.scores, self.round)
         benign = torch.from_numpy(~self.hostile)
-        facts = _reduce({k: v[benign] for k, v in self.ask("diagnose").items()}) if diagnose else {}
+        facts = _reduce({k: v[benign] for k, v in self.query_clients("diagnose").items()}) if diagnose else {}
         warnings = self.method.warnings(self.server, self.round, facts)
         line: Line = {
             "round": self.round,
@@ -173,12 +173,12 @@ class Run:
         """Keep this round where it is better than the best so far; of equals the first."""
         value = validated(self.scores)
         if value is not None and (self.best is None or value > self.best.value):
-            self.best = Kept(self.round, value, self.scores, self.models())
+            self.best = BestRound(self.round, value, self.scores, self.models())
 
     def models(self) -> State:
         """All models as they are now: "client/personal" [m, d] with the clients' statistics beside it, "global" [d] and
         FedAMP's "collaboration" [m, m], where there are such."""
-        own = {f"client/{k}": v for k, v in self.ask("personal").items()}
+        own = {f"client/{k}": v for k, v in self.query_clients("personal").items()}
         common = {"global": self.method.shared(self.server), "collaboration": self.method.collaboration(self.server)}
         return own | {k: v.clone() for k, v in common.items() if v is not None}
 
@@ -187,7 +187,7 @@ class Run:
         """Why no further round is played: its target is reached, or its budget is spent; None: there is no reason."""
         if self.goal.reached(self.history) is not None:
             return "target"
-        return None if self.goal.affords(self.bytes_up + self.bytes_down, self.most) else "budget"
+        return None if self.goal.affords(self.bytes_up + self.bytes_down, self.next_round_bytes) else "budget"
 
     @property
     def hostile(self) -> np.ndarray:
@@ -199,7 +199,7 @@ class Run:
         kept: np.ndarray = np.where(self.hostile, np.nan, scores)
         return kept
 
-    def ask(self, stage: str) -> State:
+    def query_clients(self, stage: str) -> State:
         """Run a stage that changes nothing at every client, some at a time."""
         shared = self.method.shared(self.server)
         found: list[State] = []
@@ -222,7 +222,7 @@ class Run:
             "seconds": self.seconds,
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
-            "most": self.most,
+            "most": self.next_round_bytes,
             "counts": self.counts,
             "silent": self.silent,
             "history": self.history,
@@ -251,13 +251,13 @@ class Run:
         self.engine.restore({k.removeprefix("client/"): v for k, v in tensors.items() if k.startswith("client/")})
         self.round, self.seconds, self.history = about["round"], about["seconds"], about["history"]
         self.bytes_up, self.bytes_down = about["bytes_up"], about["bytes_down"]
-        self.counts, self.silent, self.most = about["counts"], about["silent"], about["most"]
+        self.counts, self.silent, self.next_round_bytes = about["counts"], about["silent"], about["most"]
         waiting = {k.removeprefix("late/"): v for k, v in tensors.items() if k.startswith("late/")}
         self.late = (tensors["late ids"], waiting) if "late ids" in tensors else None
         if (best := about.get("best")) is not None:
             models = {k.removeprefix("best/model/"): v for k, v in tensors.items() if k.startswith("best/model/")}
             scores = {k: tensors[f"best/score/{k}"].cpu().numpy() for k in best["scores"]}
-            self.best = Kept(best["round"], best["value"], scores, models)
+            self.best = BestRound(best["round"], best["value"], scores, models)
 
 
 def play(
@@ -280,7 +280,7 @@ def play(
         run.seconds += time.perf_counter() - began
         run.goal.check(run.bytes_up + run.bytes_down, run.round)
         last = run.round == rounds or run.stopped is not None
-        line = run.look(diagnose) if last or run.round % evaluate_every == 0 else None
+        line = run.evaluate(diagnose) if last or run.round % evaluate_every == 0 else None
         last = last or run.stopped is not None
         if run.silent >= run.failures.patience and not last:
             _stop(run, checkpoint, settings)
@@ -289,7 +289,7 @@ def play(
         yield line
     if not run.scores:  # resumed after the last round: score again, in place of the line that said so
         run.history = [line for line in run.history if line["round"] < run.round]
-        run.look(diagnose)
+        run.evaluate(diagnose)
 
 
 def _owned(server: Server, messages: State) -> Server:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from ..core import Local, Method, Problem, Server, State
+from ..core import ClientStack, Method, Problem, Server, State
 
 
 class Wrapper(Method):
@@ -24,7 +24,7 @@ class Wrapper(Method):
     def downlink(self, server: Server, ids: Tensor, round: int) -> State:
         return self.method.downlink(server, ids, round)
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         return self.method.client(state, down, local)
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
@@ -33,7 +33,7 @@ class Wrapper(Method):
     def shared(self, server: Server) -> Tensor | None:
         return self.method.shared(server)
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor | None:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor | None:
         return self.method.personal(state, down, local)
 
     def collaboration(self, server: Server) -> Tensor | None:
@@ -42,16 +42,16 @@ class Wrapper(Method):
     def fresh(self, problem: Problem, server: Server) -> State:
         return self.method.fresh(problem, server)
 
-    def welcome(self, server: Server, state: State, local: Local) -> State:
+    def welcome(self, server: Server, state: State, local: ClientStack) -> State:
         return self.method.welcome(server, state, local)
 
-    def join(self, state: State, down: State, local: Local) -> State:
+    def join(self, state: State, down: State, local: ClientStack) -> State:
         return self.method.join(state, down, local)
 
     def exposes(self) -> str:
         return self.method.exposes()
 
-    def diagnose(self, state: State, down: State, local: Local) -> State:
+    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         return self.method.diagnose(state, down, local)
 
     def warnings(self, server: Server, round: int, facts: Mapping[str, float]) -> list[str]:

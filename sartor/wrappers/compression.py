@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from ..compressors import HEADER, Code, Compressor, Draws, Raw, encode, lengths
-from ..core import Local, Method, Problem, Sent, Server, State
+from ..core import ClientStack, Method, Problem, Sent, Server, State
 from ..errors import need
 from .base import Wrapper
 
@@ -85,7 +85,7 @@ class Compressed(Wrapper):
     def _feeds_back(self, sent: Sent) -> bool:
         return self.up is not None and (self.up.feedback or sent.against == "sum") and not self.up.only_updates
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         done = self.exchange(state, down, local)
         notes = {}
         if self.down is not None:
@@ -94,7 +94,7 @@ class Compressed(Wrapper):
             notes[UP] = _note(self.up, done.up, done.messages, local)
         return done.state, done.messages | notes
 
-    def exchange(self, state: State, down: State, local: Local) -> Exchange:
+    def exchange(self, state: State, down: State, local: ClientStack) -> Exchange:
         """What `client` does, with the codes."""
         own, inner = _ours(state), {k: v for k, v in state.items() if not k.startswith(_OURS)}
         received, down_codes, kept = self._received(own, down, local)
@@ -118,7 +118,7 @@ class Compressed(Wrapper):
         )
         return Exchange(new | _named(_OURS[:-1], own), out, down_codes, up_codes)
 
-    def _received(self, own: State, down: State, local: Local) -> tuple[State, dict[str, Code], State]:
+    def _received(self, own: State, down: State, local: ClientStack) -> tuple[State, dict[str, Code], State]:
         """The downlink as the clients get it, its codes, and what the clients keep."""
         if self.down is None or not own:  # a client that joins when training is over is sent all as it is
             return down, {}, {}
@@ -137,7 +137,7 @@ class Compressed(Wrapper):
             kept |= {f"held.{key}": h} | _named(f"down.{key}", memory)
         return out, codes, kept
 
-    def _sent(self, key: str, x: Tensor, down: State, own: State, local: Local) -> tuple[Tensor, Code, State]:
+    def _sent(self, key: str, x: Tensor, down: State, own: State, local: ClientStack) -> tuple[Tensor, Code, State]:
         """A part of the messages as the server gets it, its code, and what the clients keep."""
         assert self.up is not None
         sent, memory = self.sends[key], _under(f"up.{key}.", own)
@@ -155,13 +155,13 @@ class Compressed(Wrapper):
         value = code.value()
         return base + value, code, {f"error.{key}": difference - value} | _named(f"up.{key}", memory)
 
-    def _draws(self, purpose: str, local: Local) -> Draws:
+    def _draws(self, purpose: str, local: ClientStack) -> Draws:
         return Draws(self.seed, purpose, local.round, local.ids)
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor | None:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor | None:
         return self.method.personal(state, self._received(_ours(state), down, local)[0], local)
 
-    def diagnose(self, state: State, down: State, local: Local) -> State:
+    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         return self.method.diagnose(state, self._received(_ours(state), down, local)[0], local)
 
 
@@ -170,7 +170,7 @@ def message(codes: dict[str, Code], row: int) -> bytes:
     return b"".join(encode(codes[key], row) for key in sorted(codes))
 
 
-def _note(C: Compressor, codes: dict[str, Code], vectors: State, local: Local) -> Tensor:
+def _note(C: Compressor, codes: dict[str, Code], vectors: State, local: ClientStack) -> Tensor:
     """[c, 2] bytes of what each client sends or is sent, and the most that it can be in the next round."""
     spent, most = torch.zeros(len(local.ids), dtype=torch.float64), 0
     for key, code in codes.items():

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ..client_table import rows_of
-from ..core import Local, Method, Problem, Sent, Server, State
+from ..core import ClientStack, Method, Problem, Sent, Server, State
 from ..errors import need
 
 _SAME = 1e-5  # losses that differ by less are the same: rounding must not choose (a client's first step knows no λ)
@@ -74,7 +74,7 @@ class DynamicLam(Method):
         lam = problem.start.new_tensor([self.middle])
         return self.at(self.middle).fresh(problem, server) | {"lam": lam}
 
-    def welcome(self, server: Server, state: State, local: Local) -> State:
+    def welcome(self, server: Server, state: State, local: ClientStack) -> State:
         return self.method.welcome(server, state, local)
 
     def exposes(self) -> str:
@@ -83,7 +83,7 @@ class DynamicLam(Method):
     def downlink(self, server: Server, ids: Tensor, round: int) -> State:
         return self.method.downlink(server, ids, round)
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         lams, c, k = state["lam"].new_tensor(self.lams), len(state["lam"]), len(self.lams)
         inner = {name: v for name, v in state.items() if name != "lam"}
         if k == 1:  # no choice: the method itself
@@ -107,14 +107,14 @@ class DynamicLam(Method):
     def shared(self, server: Server) -> Tensor | None:
         return self.method.shared(server)
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor | None:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor | None:
         lam = self.lams[0] if len(self.lams) == 1 else state["lam"]
         return self.at(lam).personal(state, down, local)
 
     def collaboration(self, server: Server) -> Tensor | None:
         return self.method.collaboration(server)
 
-    def diagnose(self, state: State, down: State, local: Local) -> State:
+    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         """The method's own, each client with the λ that it keeps; and that λ."""
         found: State = {}
         for lam in sorted(set(state["lam"][:, 0].tolist())):

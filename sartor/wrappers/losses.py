@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..core import Local, Method, State
+from ..core import ClientStack, Method, State
 from .base import Wrapper
 
 
@@ -16,7 +16,7 @@ class Reporting(Wrapper):
         super().__init__(method)
         self.receives_model = receives_model
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         model = down["w"] if self.receives_model else self.method.personal(state, down, local)
         assert model is not None
         loss = local.full_loss(model)

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from ..aggregators import mean
 from ..client_table import Rows
-from ..core import Local, Method, Problem, Server, State
+from ..core import ClientStack, Method, Problem, Server, State
 from ..errors import need, not_negative, one_of, positive
 from ..seeds import stream
 from .base import Wrapper, sent
@@ -92,7 +92,7 @@ class Private(Wrapper):
         m = problem.clients
         return self.method.init(replace(problem, share=torch.full_like(problem.share, 1 / m)))
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         new, messages = self.method.client(state, down, local)
         if self.privacy.where == "server":
             return new, messages

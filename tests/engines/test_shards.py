@@ -22,8 +22,8 @@ from sartor.data.clients import PARTS
 from sartor.engines.ray import engine as engine_ray
 from sartor.engines.ray.shard import Part, Shard, dealt
 from sartor.errors import Diverged, SartorError
-from sartor.federation.rounds.client_store import Held
-from sartor.federation.rounds.round_store import Shelf, unplayed
+from sartor.federation.rounds.client_store import Snapshot
+from sartor.federation.rounds.round_store import RoundStore, unplayed
 from sartor.models import layers
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
@@ -241,20 +241,22 @@ def test_an_error_of_a_users_own_code_comes_with_its_traceback() -> None:
 # --- shelves and shares -----------------------------------------------------------------------------------------------
 
 
-def held(round: int, since: int, value: float) -> Held:
-    return Held(round, since, f"mark {round}", round + 1, 1, {"x": torch.full([2], value)}, {"w": torch.tensor(value)})
+def held(round: int, since: int, value: float) -> Snapshot:
+    return Snapshot(
+        round, since, f"mark {round}", round + 1, 1, {"x": torch.full([2], value)}, {"w": torch.tensor(value)}
+    )
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_a_shelf_keeps_two_rounds_of_each_client_and_no_more(in_memory: bool, tmp_path: Path) -> None:
     draw, last = np.random.default_rng(0), dict.fromkeys(range(6), (-1, -1))
-    shelf = Shelf(tmp_path, "run", lambda client: unplayed({"x": torch.zeros(2)}), in_memory)
+    shelf = RoundStore(tmp_path, "run", lambda client: unplayed({"x": torch.zeros(2)}), in_memory)
     for round in range(30):
         ids = sorted(draw.choice(6, 2, replace=False).tolist())
         shelf.put({c: held(round, last[c][1], 10.0 * round + c) for c in ids})
         last |= {c: (last[c][1], round) for c in ids}
         if round % 7 == 0:
-            shelf = Shelf(tmp_path, "run", lambda client: unplayed({"x": torch.zeros(2)}), in_memory)
+            shelf = RoundStore(tmp_path, "run", lambda client: unplayed({"x": torch.zeros(2)}), in_memory)
         for client, rounds in last.items():
             assert shelf.newest(client) == rounds[1]
             for r in range(-1, round + 1):
@@ -266,7 +268,7 @@ def test_a_shelf_keeps_two_rounds_of_each_client_and_no_more(in_memory: bool, tm
     files = list(tmp_path.glob("round-*"))
     assert {int(f.stem.split("-")[1]) for f in files} == {r for pair in last.values() for r in pair if r >= 0}
     with pytest.raises(SartorError, match="another run"):
-        Shelf(tmp_path, "other", lambda client: unplayed({}))
+        RoundStore(tmp_path, "other", lambda client: unplayed({}))
 
 
 def test_whole_chunks_are_dealt_fairly_and_stay_in_order() -> None:

@@ -331,7 +331,7 @@ BAD: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "another's client": (lambda d: _changed(d, clients=(2,)), "foreign"),
     "other settings": (lambda d: _changed(d, agreement="f" * 64), "agreement"),
     "another stage": (lambda d: _changed(d, note=decode(d).note | {"stage": "evaluate"}), "stale"),
-    "another's seat": (lambda d: _changed(d, note={"stage": "train", "seat": "0" * 32}), "foreign"),
+    "another's seat": (lambda d: _changed(d, note={"stage": "train", "instance_id": "0" * 32}), "foreign"),
 }
 
 
@@ -373,7 +373,7 @@ def test_a_bad_request_changes_nothing_at_a_site(
     assert decode(member.answer(request)).kind == "answer"  # as it was sent, it is answered from the disk
     assert member.site is not None and member.site.counts["repeated"] == 1
     reply = decode(member.answer(change(request)))
-    assert reply.kind == "refused" and set(reply.note) == {"why", "seat"}
+    assert reply.kind == "refused" and set(reply.note) == {"why", "instance_id"}
     assert why is None or member.site.counts[why] == 1
     assert vectors(flame.folder) == before
 
@@ -546,7 +546,7 @@ def test_only_messages_scores_and_names_of_columns_cross(tmp_path: Path, paths: 
     assert set(kinds) == {"joined", "ready", "answer", "noted"}
 
 
-_NOTES = {"recipe", "schema", "counts", "terms", "clients", "total", "largest", "first", "stage", "seat"}
+_NOTES = {"recipe", "schema", "counts", "terms", "clients", "total", "largest", "first", "stage", "instance_id"}
 
 
 def _words(message: Message) -> bytes:

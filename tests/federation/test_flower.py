@@ -20,7 +20,7 @@ from flwr.app import Context, Message
 from sartor.errors import SartorError
 from sartor.federation.flower_apps import client, server
 from sartor.federation.rounds import decode
-from sartor.federation.rounds.remote_engine import Hub
+from sartor.federation.rounds.remote_engine import RemoteEngine
 from sartor.federation.transports.flower import _payload
 from sartor.run.recipe import Recipe
 from sartor.storage import read_json
@@ -121,15 +121,15 @@ def test_a_new_run_goes_on_from_the_checkpoint_and_nothing_is_stepped_twice(tmp_
     class Killed(BaseException):
         pass
 
-    trained = Hub._trained
+    trained = RemoteEngine._trained
 
-    def dying(self: Hub, round: int, found: Any) -> Any:
+    def dying(self: RemoteEngine, round: int, found: Any) -> Any:
         if round == 3:
             raise Killed
         return trained(self, round, found)
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Hub, "_trained", dying)
+        patch.setattr(RemoteEngine, "_trained", dying)
         simulated(tmp_path).play()
     assert read_json(tmp_path / "server" / "status.json")["round"] == 3
     simulated(tmp_path).play()

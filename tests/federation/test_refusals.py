@@ -273,7 +273,7 @@ def test_only_the_operator_submits_and_no_job_carries_code(waiting: Processes, t
     about = json.loads((member / "startup" / "fed_admin.json").read_text())
     about["admin"]["username"] = "guest@sartor.local"
     (member / "startup" / "fed_admin.json").write_text(json.dumps(about))
-    plain = a_job(tmp_path / "plain", "sartor.federation.nvflare_jobs.Server")
+    plain = a_job(tmp_path / "plain", "sartor.federation.nvflare_jobs.ServerJob")
     name, text = submitted("guest@sartor.local", member, plain)
     assert name == "AuthorizationError" and "'guest@sartor.local' is not authorized for 'submit_job'" in text
     code = a_job(tmp_path / "code", "evil.Evil", code=True)
@@ -304,9 +304,9 @@ def test_a_site_refuses_code_even_from_its_own_server(tmp_path: Path, data: dict
         found.until(lambda: "connected to" in found.said("a"), 120)
         code = a_job(tmp_path / "code", "evil.Evil", code=True)
         assert "a: NVFLARE_ERROR: BYOC not permitted" in submitted(OPERATOR, operator, code)[1]
-        job = a_job(tmp_path / "class", "sartor.federation.nvflare_jobs.Server")
+        job = a_job(tmp_path / "class", "sartor.federation.nvflare_jobs.ServerJob")
         place = job / "app" / "config" / "config_fed_client.json"
-        place.write_text(place.read_text().replace("sartor.federation.nvflare_jobs.Server", OUTSIDE))
+        place.write_text(place.read_text().replace("sartor.federation.nvflare_jobs.ServerJob", OUTSIDE))
         (kit / "play" / "recipe.toml").write_text(RECIPE)
         assert submitted(OPERATOR, operator, job)[0].startswith("FINISHED:")
         assert f"Component '{OUTSIDE}' at config path 'executors.#1.executor' is not in allow_list" in _daemon(

@@ -18,7 +18,7 @@ from sartor.core import Method
 from sartor.couplings import Free, LpNorm, Quadratic
 from sartor.engines.stack import Stack
 from sartor.methods.ewc import fisher
-from sartor.methods.parts.other_losses import Mixed, Part
+from sartor.methods.parts.other_losses import Mixed, ModelPart
 from sartor.methods.per_fedavg import Meta
 from sartor.methods.skl import NearPredictions
 from sartor.models import layers
@@ -47,7 +47,7 @@ def states(result: st.Result) -> dict[str, Tensor]:
 
 
 def personal(result: st.Result) -> np.ndarray:
-    return result.run.ask("personal")["personal"].numpy()
+    return result.run.query_clients("personal")["personal"].numpy()
 
 
 def stack_of(clients: st.Clients, model: nn.Module, loss: str = "cross-entropy", seed: int = 0) -> Stack:
@@ -336,7 +336,7 @@ def test_part_and_mixed_train_as_autograd_would() -> None:
     theta, other = random_models(local, 3), random_models(local, 4)
     _, batch = next(local.batches(FULL, steps=1))
     k = 5 * 6 + 6
-    part = Part(local, theta, slice(k, None)).grad(other[:, k:], batch)
+    part = ModelPart(local, theta, slice(k, None)).grad(other[:, k:], batch)
     mixed = Mixed(local, 0.3, other).grad(theta, batch)
     for i in range(len(theta)):
         head, v = other[i, k:].clone().requires_grad_(), theta[i].clone().requires_grad_()
@@ -418,14 +418,14 @@ def test_lp_norm_slope_is_autograd_s(p: float, norm: bool) -> None:
     rng = np.random.default_rng(0)
     theta, anchor = (torch.as_tensor(rng.normal(size=(4, 5))) for _ in range(2))
     lam = torch.tensor([[0.5], [1.0], [2.0], [0.1]], dtype=torch.float64)
-    tie = LpNorm(lam, anchor, p, norm)
+    coupling = LpNorm(lam, anchor, p, norm)
     x = theta.clone().requires_grad_()
-    (expected,) = torch.autograd.grad(tie.value(x).sum(), x)
+    (expected,) = torch.autograd.grad(coupling.value(x).sum(), x)
     grad = torch.zeros_like(theta)
-    tie.add_grad_(grad, theta)
+    coupling.add_grad_(grad, theta)
     torch.testing.assert_close(grad, expected)
     pulled = theta.clone()
-    tie.pull_(pulled, 0.3)
+    coupling.pull_(pulled, 0.3)
     torch.testing.assert_close(pulled, theta - 0.3 * expected)
 
 
@@ -753,13 +753,13 @@ def test_quadratic_coupling_with_a_weight_for_each_coordinate() -> None:
     """EWC's: value, slope and normal equations agree."""
     rng = np.random.default_rng(0)
     lam, anchor, theta = (torch.as_tensor(np.abs(rng.normal(size=(3, 4)))) for _ in range(3))
-    tie = Quadratic(lam, anchor)
+    coupling = Quadratic(lam, anchor)
     x = theta.clone().requires_grad_()
-    (expected,) = torch.autograd.grad(tie.value(x).sum(), x)
-    A, b = tie.normal_terms(theta)
+    (expected,) = torch.autograd.grad(coupling.value(x).sum(), x)
+    A, b = coupling.normal_terms(theta)
     torch.testing.assert_close((A @ theta[..., None])[..., 0] - b, expected)
     pulled = theta.clone()
-    tie.pull_(pulled, 0.1)
+    coupling.pull_(pulled, 0.1)
     torch.testing.assert_close(pulled, theta - 0.1 * expected)
 
 

@@ -29,7 +29,7 @@ def test_local_models_drift_and_their_mean_is_the_global_model() -> None:
 def test_it_equals_local_training_and_not_fedavg() -> None:
     q, solver = quadratics(), st.SGD(lr=LR, epochs=1, batch=4)
     drifting = q.fit(st.Drifting(solver=solver), 5)
-    alone = q.fit(st.LocalOnly(solver=solver), 5).run.ask("personal")["personal"].mean(0)
+    alone = q.fit(st.LocalOnly(solver=solver), 5).run.query_clients("personal")["personal"].mean(0)
     torch.testing.assert_close(drifting.run.server["w"], alone)
     together = q.fit(st.FedAvg(solver=solver, weighting="uniform"), 5).run.server["w"]
     assert float((together - drifting.run.server["w"]).norm()) > 1e-3
@@ -52,4 +52,4 @@ def test_as_ditto_s_global_model_it_leaves_the_personal_step_as_it_is() -> None:
     result = q.fit(made, 1)
     start = result.run.problem.start.numpy()
     v = np.array([start - LR * (A @ start - b) for A, b in zip(q.A, q.b, strict=True)])  # the pull is 0 at the start
-    np.testing.assert_allclose(result.run.ask("personal")["personal"].numpy(), v, atol=1e-12)
+    np.testing.assert_allclose(result.run.query_clients("personal")["personal"].numpy(), v, atol=1e-12)

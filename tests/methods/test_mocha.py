@@ -35,11 +35,11 @@ def start(loss: str, features: int = 5, m: int = 4, **settings: Any) -> st.Resul
 
 
 def models(result: st.Result) -> np.ndarray:
-    return result.run.ask("personal")["personal"].numpy()
+    return result.run.query_clients("personal")["personal"].numpy()
 
 
 def gap(result: st.Result) -> float:
-    return float(result.run.ask("diagnose")["duality_gap"].sum())
+    return float(result.run.query_clients("diagnose")["duality_gap"].sum())
 
 
 def data(result: st.Result) -> list[tuple[np.ndarray, np.ndarray]]:

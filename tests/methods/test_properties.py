@@ -10,7 +10,7 @@ import torch
 from every_method import METHODS, SOLVER, make
 
 import sartor as st
-from sartor.core import Local, Method, State
+from sartor.core import ClientStack, Method, State
 from sartor.testing import PROPERTIES, check_method, finish, start
 
 BODY, HEAD = 5 * 6 + 6, 6 * 3 + 3
@@ -57,7 +57,7 @@ def test_bytes_count_what_is_sent(name: str) -> None:
 class Leaky(st.FedAvg):
     """FedAvg whose clients look at each other, as they lie in one tensor."""
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         state, message = super().client(state, down, local)
         return state, {"w": message["w"] + 0.1 * (message["w"].mean(0) - message["w"])}
 

@@ -170,12 +170,12 @@ def test_the_key_of_a_run_is_of_all_that_matters_and_of_nothing_else() -> None:
 
 
 def test_a_recipe_that_can_say_more_keeps_the_names_of_finished_runs() -> None:
-    class Later(Recipe):
+    class NewSamples(Recipe):
         colour: str = "none"
 
-    same = Later.model_fields["colour"].default
-    assert key_of(Later(method="flame")) == key_of(Recipe(method="flame"))
-    assert key_of(Later(method="flame", colour="blue")) != key_of(Later(method="flame", colour=same))
+    same = NewSamples.model_fields["colour"].default
+    assert key_of(NewSamples(method="flame")) == key_of(Recipe(method="flame"))
+    assert key_of(NewSamples(method="flame", colour="blue")) != key_of(NewSamples(method="flame", colour=same))
 
 
 def test_tables_are_merged_inside_and_lists_are_replaced() -> None:

@@ -98,17 +98,17 @@ def test_without_attackers_the_attacked_losses_are_143_and_144_at_q_1() -> None:
 @pytest.mark.parametrize("attack", flame_attacks.ATTACKS)
 def test_proposition_2_s_least_q_is_where_the_loss_is_smallest(seed: int, attack: str) -> None:
     p, lam, _, gamma = random_regression(seed)
-    for tie in (None, lam):
+    for coupling in (None, lam):
 
-        def loss(q: float, tie: float | None = tie) -> float:
-            if tie is None:
+        def loss(q: float, coupling: float | None = coupling) -> float:
+            if coupling is None:
                 return flame_attacks.loss_global(p, attack, q, gamma)
-            return flame_attacks.loss_personal(p, attack, tie, q, gamma)
+            return flame_attacks.loss_personal(p, attack, coupling, q, gamma)
 
-        best = flame_attacks.best_q(p, attack, gamma, tie)
+        best = flame_attacks.best_q(p, attack, gamma, coupling)
         assert best == pytest.approx(minimize_scalar(loss).x, abs=1e-5)
         if attack != "sign-flip":
-            own = flame_attacks.best_q_global_same_value(p) if tie is None else None
+            own = flame_attacks.best_q_global_same_value(p) if coupling is None else None
             closed = own if own is not None else flame_attacks.best_q_personal_same_value(p, lam)
             assert best == pytest.approx(closed, rel=1e-6, abs=1e-9)
 

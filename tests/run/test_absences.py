@@ -168,7 +168,7 @@ def test_a_round_without_answers_is_skipped_counted_and_reported() -> None:
         assert run.counts["skipped"] == kept + silent
         assert not silent or torch.equal(run.server["w"], before)
     assert run.round == 10 and 0 < run.counts["skipped"] < 10
-    assert run.look(diagnose=False)["skipped"] == result.summary["skipped"] == run.counts["skipped"]
+    assert run.evaluate(diagnose=False)["skipped"] == result.summary["skipped"] == run.counts["skipped"]
 
 
 def test_after_patience_the_run_stops_and_keeps_its_state(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from sartor.core import Method
 from sartor.couplings import Projection
 from sartor.methods import NAMES
 from sartor.models import layers
-from sartor.run.newcomers import ask, hold_out, serve
+from sartor.run.newcomers import hold_out, query_clients, serve
 from sartor.run.recipe import Recipe
 
 EXACT, WHOLE = st.Exact(), st.SGD(lr=0.5, batch=1000)
@@ -232,7 +232,7 @@ def test_every_method_serves_newcomers_alone_as_among_others_and_changes_nothing
     states = {k: v.clone() for k, v in run.engine.save().items()}
     assert result.held_out is not None
     engine = serve(run, result.task, result.data, result.held_out, 2)
-    together = ask(run, engine, "personal")
+    together = query_clients(run, engine, "personal")
     for i in range(2):
         alone = flat(result.newcomer(unseen.take([i]), steps=2))
         assert np.isfinite(alone).all()
@@ -260,7 +260,7 @@ def test_chunks_change_nothing(chunk: int) -> None:
         engine.chunk = size
         for visit in range(3):
             engine.map("train", visit, torch.arange(7), {})
-        models.append(ask(result.run, engine, "personal")["personal"])
+        models.append(query_clients(result.run, engine, "personal")["personal"])
     torch.testing.assert_close(models[0], models[1], atol=1e-9, rtol=1e-9)
 
 
@@ -300,7 +300,7 @@ def test_unseen_clients_are_never_trained_on(tmp_path: Path) -> None:
         result = recipe.start(data)
         for _ in range(3):
             result.run.step()
-        result.run.look(False)
+        result.run.evaluate(False)
         results.append(result)
     a, b = results
     assert torch.equal(a.run.server["w"], b.run.server["w"]) and a.summary["personal"] == b.summary["personal"]

@@ -17,7 +17,7 @@ from typing import Any
 from conformance import CASES, PLAIN, Case
 from faulty.faults import Fault
 
-from sartor.core import Local, State
+from sartor.core import ClientStack, State
 from sartor.engines.ray import cluster, engine
 from sartor.errors import SartorError
 from sartor.run.play import play_recipe
@@ -33,7 +33,7 @@ class Faulty(Wrapper):
         super().__init__(method)
         self.fault, self.once = fault, once
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         if local.round == self.fault.round and self.fault.client in local.ids:
             if self.once is not None:
                 if not self.once.exists():

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sartor.federation.site import Member, Own
+from sartor.federation.site import Participant, SiteConfig
 
 
 class Process:
@@ -48,7 +48,7 @@ class Process:
 
 
 def main(folder: str, data: str) -> None:
-    member = Member(Path(folder).name, Path(folder), Own(data, "outcome"))
+    member = Participant(Path(folder).name, Path(folder), SiteConfig(data, "outcome"))
     replace = os.replace
     while head := sys.stdin.buffer.read(5):
         if head[:1] == b"!":

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from sartor.federation.rounds.remote_engine import Waiting
-from sartor.federation.server import Lead
-from sartor.federation.site import Member, Own
+from sartor.federation.server import Coordinator
+from sartor.federation.site import Participant, SiteConfig
 from sartor.run.recipe import Recipe
 from sartor.run.result import Result
 from sartor.storage import load_tensors
@@ -78,23 +78,25 @@ class Federation:
     key: str | None = None
     share: str = "each"
 
-    def member(self, name: str) -> Member:
-        own = Own(str(self.paths[name]), "outcome", self.key, self.share)
-        return Member(name, self.folder / name, own, log=lambda text: self.said.append(f"{name}: {text}"))
+    def member(self, name: str) -> Participant:
+        own = SiteConfig(str(self.paths[name]), "outcome", self.key, self.share)
+        return Participant(name, self.folder / name, own, log=lambda text: self.said.append(f"{name}: {text}"))
 
     def calls(self, names: Sequence[str] = NAMES) -> Calls:
         return Calls({name: self.member(name).answer for name in names})
 
-    def lead(self, calls: Calls) -> Lead:
+    def lead(self, calls: Calls) -> Coordinator:
         names = list(calls.members)
         own = self.folder / "server"
-        return Lead("trial", own, self.recipe, names, calls, self.waiting, self.said.append, 0.2, self.waiting.again)
+        return Coordinator(
+            "trial", own, self.recipe, names, calls, self.waiting, self.said.append, 0.2, self.waiting.again
+        )
 
     def play(self, calls: Calls | None = None) -> Result:
         return last(self.lead(calls or self.calls()))
 
 
-def last(lead: Lead) -> Result:
+def last(lead: Coordinator) -> Result:
     *_, result = lead.play()
     return result
 

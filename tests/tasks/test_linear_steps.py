@@ -9,7 +9,7 @@ from federations import quadratics, ragged
 from torch import Tensor
 
 import sartor as st
-from sartor.core import Local
+from sartor.core import ClientStack
 from sartor.couplings import Coupling, Free, Projected, Projection, Quadratic
 from sartor.engines.stack import Stack
 from sartor.models import layers
@@ -33,15 +33,15 @@ def stack(loss: str, bias: bool, dtype: torch.dtype = DOUBLE) -> Stack:
     return Stack(ModelTask(model, loss), clients, ids, torch.ones(len(ids)), round=2, seed=1)
 
 
-def both(s: Stack, solver: st.SGD, theta: Tensor, tie: Coupling, monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+def both(s: Stack, solver: st.SGD, theta: Tensor, coupling: Coupling, monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     """The compiled steps, and those one by one."""
     calls = []
     plain = linear_steps.descend_
     monkeypatch.setattr(linear_steps, "descend_", lambda *a: calls.append(1) or plain(*a))
-    fast = solver.minimise(s, theta, tie, start=1, stream=1)
+    fast = solver.minimise(s, theta, coupling, start=1, stream=1)
     assert calls, "the compiled steps were not taken"
     monkeypatch.setattr(compiled, "available", lambda: False)
-    slow = solver.minimise(s, theta, tie, start=1, stream=1)
+    slow = solver.minimise(s, theta, coupling, start=1, stream=1)
     assert len(calls) == 1
     return [fast, slow]
 
@@ -49,8 +49,10 @@ def both(s: Stack, solver: st.SGD, theta: Tensor, tie: Coupling, monkeypatch: py
 @pytest.mark.parametrize("loss", ["cross-entropy", "squared", "hinge"])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("batch", [1, 4, 7, 100])
-@pytest.mark.parametrize("tie", ["free", "quadratic", "each its own λ", "one anchor"])
-def test_equal_to_single_steps(loss: str, bias: bool, batch: int, tie: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("coupling", ["free", "quadratic", "each its own λ", "one anchor"])
+def test_equal_to_single_steps(
+    loss: str, bias: bool, batch: int, coupling: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     s = stack(loss, bias)
     c, d = len(s.ids), s.task.size
     draw = torch.Generator().manual_seed(0)
@@ -62,7 +64,7 @@ def test_equal_to_single_steps(loss: str, bias: bool, batch: int, tie: str, monk
         "one anchor": Quadratic(0.7, anchor[:1].expand(c, d)),
     }
     before = theta.clone()
-    fast, slow = both(s, st.SGD(lr=0.1, batch=batch, epochs=2), theta, ties[tie], monkeypatch)
+    fast, slow = both(s, st.SGD(lr=0.1, batch=batch, epochs=2), theta, ties[coupling], monkeypatch)
     torch.testing.assert_close(fast, slow, rtol=1e-11, atol=1e-11)
     assert torch.equal(theta, before) and not torch.equal(fast, before)
 
@@ -92,7 +94,7 @@ def test_divergence_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_local_without_a_kernel_says_so() -> None:
-    s: Local = stack("cross-entropy", True)
+    s: ClientStack = stack("cross-entropy", True)
     two = Stack(ModelTask(layers(5, 4, 3).to(DOUBLE)), ragged().to(dtype=DOUBLE), np.array([6]), torch.ones(1), 0, 0)
     plan = st.core.Plan(5, 1, None, 0, 0, 1, 0.1)
     assert s.descend_all_(torch.zeros(7, s.task.size, dtype=DOUBLE), plan, 0.0, None)  # type: ignore[attr-defined]

@@ -344,7 +344,7 @@ def test_gradient_flip_climbs(solver: st.SGD) -> None:
 def play(result: Result, rounds: int = 3) -> Result:
     for _ in range(rounds):
         result.run.step()
-    result.run.look(diagnose=True)
+    result.run.evaluate(diagnose=True)
     return result
 
 
@@ -393,7 +393,7 @@ def test_a_resumed_run_equals_an_unbroken_one(name: str, store: bool, tmp_path: 
     again.run.step()
     assert again.run.counts == whole.run.counts
     for result in (whole, again):
-        result.run.look(diagnose=False)
+        result.run.evaluate(diagnose=False)
     for k, v in whole.run.scores.items():
         np.testing.assert_array_equal(v, again.run.scores[k])
 
@@ -450,7 +450,7 @@ def test_a_message_that_is_no_number_is_left_out_and_counted(name: str) -> None:
         _, sent = alone.engine.map("train", r, torch.arange(7), down)
         alone.server = alone.method.server(alone.server, benign, {k: v[benign] for k, v in sent.items()}, r)
     assert run.counts["excluded"] == (0 if name == "local" else 9)
-    run.look(diagnose=True)
+    run.evaluate(diagnose=True)
     assert run.history[-1]["excluded"] == run.counts["excluded"]
     shared = run.method.shared(run.server)
     if shared is not None:

@@ -14,7 +14,7 @@ from federations import Quadratics, quadratics, ragged
 
 import sartor as st
 from sartor.compressors import DGC, LBGM, NAMES, QSGD, Compressor, Int8, RandomProjection, Sketch, TopK, decode, frames
-from sartor.core import Local, Method, Sent, Server, State
+from sartor.core import ClientStack, Method, Sent, Server, State
 from sartor.engines import LocalEngine
 from sartor.models import layers
 from sartor.run.rounds import Run
@@ -97,7 +97,11 @@ def test_a_run_goes_on_from_its_checkpoint(up: Compressor, tmp_path: Path) -> No
     finish(again, 2)
     same(plain(whole.server), plain(again.server), "states")
     same(whole.engine.save(), again.engine.save(), "states")
-    assert (whole.bytes_up, whole.bytes_down, whole.most) == (again.bytes_up, again.bytes_down, again.most)
+    assert (whole.bytes_up, whole.bytes_down, whole.next_round_bytes) == (
+        again.bytes_up,
+        again.bytes_down,
+        again.next_round_bytes,
+    )
 
 
 def test_clients_that_sat_out_keep_what_they_remember() -> None:
@@ -125,7 +129,7 @@ class Wired(Compressed):
         self.bytes = {"up": 0, "down": 0}
         self.look_back: dict[str, State] = {"up": {}, "down": {}}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         done = self.exchange(state, down, local)
         for way, codes in (("up", done.up), ("down", done.down)):
             for row in range(len(local.ids)):
@@ -163,9 +167,9 @@ def test_no_round_takes_more_than_was_foretold(up: Compressor) -> None:
     run = start(compressed("fedavg", up, None if isinstance(up, DGC) else up))
     run.step()
     for _ in range(6):
-        spent, most = run.bytes_up + run.bytes_down, run.most
+        spent, next_round_bytes = run.bytes_up + run.bytes_down, run.next_round_bytes
         run.step()
-        assert run.bytes_up + run.bytes_down - spent <= most
+        assert run.bytes_up + run.bytes_down - spent <= next_round_bytes
 
 
 # --- what is lost, and what is not ------------------------------------------------------------------------------------
@@ -272,7 +276,7 @@ def test_lbgm_sends_scalars_for_what_repeats() -> None:
     q = quadratics(m=3)
 
     class Steady(st.FedAvg):
-        def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+        def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
             along = torch.arange(1, 5, dtype=torch.float64) * (1 + torch.from_numpy(local.ids)[:, None])
             return {}, {"w": down["w"] + along / (1 + local.round)}
 
@@ -344,7 +348,7 @@ def test_what_cannot_be_compressed_is_refused() -> None:
         compressed("fedavg", None, DGC())
 
     class Own(st.FedAvg):
-        def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+        def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
             return {}, {"mine": down["w"]}
 
         def server(self, server: Server, ids: torch.Tensor, messages: State, round: int) -> Server:

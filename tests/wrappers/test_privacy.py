@@ -23,7 +23,7 @@ from sartor.engines import LocalEngine
 from sartor.methods import NAMES
 from sartor.models import layers
 from sartor.run import privacy_account
-from sartor.run.privacy_account import Draws, composed, epsilon, spent, with_noise
+from sartor.run.privacy_account import CohortDraws, composed, epsilon, spent, with_noise
 from sartor.run.rounds import draw_cohort
 from sartor.seeds import stream
 from sartor.wrappers.privacy import Private, clipped
@@ -297,11 +297,11 @@ def test_cohorts_of_fixed_size_claim_no_gain_from_sampling() -> None:
     for t in range(rounds):
         asked[stream(seed, "cohort", t).choice(m, n, replace=False)] += 1
     for where in ("server", "client"):
-        assert composed(where, Draws(m, n, "uniform", seed), rounds) == (1.0, asked.max())
+        assert composed(where, CohortDraws(m, n, "uniform", seed), rounds) == (1.0, asked.max())
     coins = np.sum([stream(seed, "cohort", t).random(m) < n / m for t in range(rounds)], axis=0)
-    assert composed("client", Draws(m, n, "poisson", seed), rounds) == (1.0, coins.max())
-    assert composed("server", Draws(m, n, "poisson", seed), rounds) == (0.25, rounds)
-    assert composed("server", Draws(m, m, "uniform", seed), rounds) == (1.0, rounds)
+    assert composed("client", CohortDraws(m, n, "poisson", seed), rounds) == (1.0, coins.max())
+    assert composed("server", CohortDraws(m, n, "poisson", seed), rounds) == (0.25, rounds)
+    assert composed("server", CohortDraws(m, m, "uniform", seed), rounds) == (1.0, rounds)
 
 
 def test_poisson_cohorts_are_independent_coins() -> None:
@@ -317,16 +317,16 @@ def test_poisson_cohorts_are_independent_coins() -> None:
 
 @pytest.mark.parametrize("accountant", ["rdp", "prv"])
 @pytest.mark.parametrize(
-    "draws", [Draws(500, 60, "poisson", 0), Draws(20, 5, "uniform", 0), Draws(10, 10, "uniform", 0)]
+    "draws", [CohortDraws(500, 60, "poisson", 0), CohortDraws(20, 5, "uniform", 0), CohortDraws(10, 10, "uniform", 0)]
 )
-def test_the_noise_for_an_epsilon_spends_that_epsilon(draws: Draws, accountant: str) -> None:
+def test_the_noise_for_an_epsilon_spends_that_epsilon(draws: CohortDraws, accountant: str) -> None:
     privacy = with_noise(st.Privacy(epsilon=4.0, delta=1e-5, accountant=accountant), draws, 40)
     assert privacy.noise is not None and privacy.epsilon is None
     assert 0.97 * 4.0 <= spent(privacy, draws, 40) <= 4.0
 
 
 def test_rounds_that_may_be_empty_are_counted_or_refused() -> None:
-    fine = Draws(1000, 60, "poisson", 0)
+    fine = CohortDraws(1000, 60, "poisson", 0)
     assert spent(st.Privacy(1.0), fine, 100) == epsilon(1.0, 0.06, 100, 0.99e-5, "rdp")
     with pytest.raises(st.SartorError, match=r"empty too often.*--cohort \d+ or more"):
         spent(st.Privacy(1.0), fine._replace(cohort=10), 100)

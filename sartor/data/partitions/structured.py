@@ -129,14 +129,14 @@ class Dominant:
         own: np.ndarray = (np.array_split(each, self.groups) if ends is None else np.split(each, ends))[group]
         return own
 
-    def _counts(self, group: int, factor: float, tie: np.ndarray) -> np.ndarray:
+    def _counts(self, group: int, factor: float, coupling: np.ndarray) -> np.ndarray:
         """[C] samples of each class for one client of a group; `tie` says which classes get the odd samples."""
-        own = np.isin(np.arange(len(tie)), self._own(group, len(tie)))
+        own = np.isin(np.arange(len(coupling)), self._own(group, len(coupling)))
         size = math.floor(self.sizes[group] * factor)
         mine = round(size * self.share)
-        counts = np.zeros(len(tie), dtype=np.int64)
+        counts = np.zeros(len(coupling), dtype=np.int64)
         for which, number in ((own, mine), (~own, size - mine)):
-            order = np.flatnonzero(which)[np.argsort(tie[which])]
+            order = np.flatnonzero(which)[np.argsort(coupling[which])]
             counts[order] = divide(np.ones(len(order)), number)
         return counts
 

@@ -15,7 +15,7 @@ from .scan import Source, open_file, to_numbers, to_texts
 
 
 @dataclass
-class Later:
+class NewSamples:
     """Samples of a file, before a client's statistics are applied."""
 
     x: np.ndarray  # [n, ...]
@@ -24,7 +24,7 @@ class Later:
     notes: list[str] = field(default_factory=list)  # what was new, in plain words
 
 
-def read_like(path: Path, like: Inputs, target: str | None = None, client_key: str | None = None) -> Later:
+def read_like(path: Path, like: Inputs, target: str | None = None, client_key: str | None = None) -> NewSamples:
     """The samples of a file as those of the data set that a model was trained on.
 
     Columns are found by name and stand as they did there. A text that was not seen there has no feature: the model is
@@ -36,7 +36,7 @@ def read_like(path: Path, like: Inputs, target: str | None = None, client_key: s
         if "x" not in arrays:
             raise unknown(f"array of {path.name}", "x", arrays)
         keys = arrays.get(client_key or "")
-        found = Later(arrays["x"], arrays.get(target or "y"), None if keys is None else [str(k) for k in keys])
+        found = NewSamples(arrays["x"], arrays.get(target or "y"), None if keys is None else [str(k) for k in keys])
     else:
         found = _from_table(open_file(path), like, target or like.target, client_key)
     x, shape = found.x, like.shape
@@ -59,7 +59,7 @@ def read_like(path: Path, like: Inputs, target: str | None = None, client_key: s
     return found
 
 
-def _from_table(source: Source, like: Inputs, target: str | None, client_key: str | None) -> Later:
+def _from_table(source: Source, like: Inputs, target: str | None, client_key: str | None) -> NewSamples:
     wanted = [c.name for c in like.columns if c.features]
     if not wanted:  # the model was trained on arrays: all columns but the target, in order
         wanted = [c for c in source.columns if c not in (target, client_key)]
@@ -89,7 +89,7 @@ def _from_table(source: Source, like: Inputs, target: str | None, client_key: st
         "which the model has never seen: taken as none of the known ones"
         for c, texts in new.items()
     ]
-    return Later(np.concatenate(xs), np.concatenate(ys) if ys else None, keys or None, notes)
+    return NewSamples(np.concatenate(xs), np.concatenate(ys) if ys else None, keys or None, notes)
 
 
 def _complete(source: Source, columns: list[str]) -> None:

@@ -187,7 +187,7 @@ def from_sources(
     )
 
 
-def _single(table: str, seen: scan.Sighting) -> str:
+def _single(table: str, seen: scan.ColumnScan) -> str:
     """The kind of a target or key column; refuses missing values."""
     kind = "text" if seen.missing == seen.rows else seen.kind(table)
     missing = max(seen.blank, seen.missing * (kind != "text" or seen.missing == seen.rows))

@@ -91,7 +91,7 @@ def _pieces(path: Path, opened: Callable[[], Any]) -> Iterator[Any]:
 
 
 @dataclass
-class Sighting:
+class ColumnScan:
     """What has been seen of a column."""
 
     name: str
@@ -150,7 +150,7 @@ class Sighting:
             except pyarrow.ArrowInvalid:
                 self.date = False
         if before and not (self.number or self.flag) and self.rows > len(values):
-            raise Again(self.name)
+            raise RescanAsText(self.name)
 
     def column(self, table: str, allowed: int) -> Column:
         """What it is; refuses what cannot become features."""
@@ -193,18 +193,18 @@ class Sighting:
         return f"{table}: column {self.name} holds {what}; turn it into numbers or leave it out (drop=[...])."
 
 
-class Again(Exception):
+class RescanAsText(Exception):
     """A column is not what it seemed: its first rows have to be looked at again, as text."""
 
     def __init__(self, column: str) -> None:
         self.column = column
 
 
-def look(sources: Sequence[Source], columns: Sequence[str]) -> dict[str, Sighting]:
+def look(sources: Sequence[Source], columns: Sequence[str]) -> dict[str, ColumnScan]:
     """Look through all tables: what their columns hold, all together."""
     as_text: set[str] = set()
     while True:
-        seen = {c: Sighting(c, all(s.typed for s in sources), number=c not in as_text) for c in columns}
+        seen = {c: ColumnScan(c, all(s.typed for s in sources), number=c not in as_text) for c in columns}
         for c in as_text:
             seen[c].flag = False
         try:
@@ -213,7 +213,7 @@ def look(sources: Sequence[Source], columns: Sequence[str]) -> dict[str, Sightin
                     for c in columns:
                         seen[c].add(batch.column(batch.schema.get_field_index(c)))
             return seen
-        except Again as e:
+        except RescanAsText as e:
             as_text.add(e.column)
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from ...core import Method, State, Task
 from ...data.clients import Clients
 from ...errors import need
-from ...federation.rounds.remote_engine import Hub, Waiting
+from ...federation.rounds.remote_engine import RemoteEngine, Waiting
 from ...storage import write_text
 from ..local import LocalEngine
 from .cluster import Actors, connect, needs_ray
@@ -52,7 +52,7 @@ class RayEngine:
         self.clients, self.workers, self.address, self.folder = len(data), workers, address, folder
         # The local engine knows how clients are cut into chunks, and keeps their states as of the last checkpoint.
         self.home = LocalEngine(method, task, data, start, seed, chunk, workers=1, store=store)
-        self.hub: Hub | None = None
+        self.hub: RemoteEngine | None = None
         self._saved = torch.full([self.clients], -1, dtype=torch.int64)  # the hub's `since` at the last checkpoint
         self._steps = 0
         self._close: weakref.finalize[..., RayEngine] | None = None
@@ -67,7 +67,7 @@ class RayEngine:
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
-    def _begin(self) -> Hub:
+    def _begin(self) -> RemoteEngine:
         cpus = connect(self.address, self.workers or 0)
         shards = self.workers or cpus
         need(shards <= cpus, f"{shards} actors need a CPU each; the cluster has {cpus}. Take fewer --workers.")
@@ -81,7 +81,7 @@ class RayEngine:
         actors = Actors(parts, mark, self.folder is not None, _say)
         self._close = weakref.finalize(self, _end, actors, place)
         roster = {name: part.ids for name, part in parts.items()}
-        return Hub(run, "", roster, None, actors, _AS_LONG_AS_IT_TAKES, _say)
+        return RemoteEngine(run, "", roster, None, actors, _AS_LONG_AS_IT_TAKES, _say)
 
     def _place(self, run: str) -> Path:
         """Where actors keep states. What a killed run has left there is of no use: a checkpoint holds all."""

@@ -18,13 +18,13 @@ import torch
 
 from ...core import Method, State, Task
 from ...data.clients import Clients
-from ...federation.rounds.client_store import Held
-from ...federation.rounds.remote_clients import Site, nothing
-from ...federation.rounds.round_store import Shelf, unplayed
+from ...federation.rounds.client_store import Snapshot
+from ...federation.rounds.remote_clients import RemoteClients, nothing
+from ...federation.rounds.round_store import RoundStore, unplayed
 from ...tasks import compiled
 from ..local import LocalEngine
 from ..orphans import die_with_parent
-from ..stateless import Bench
+from ..stateless import StatelessEngine
 
 _PACKAGE = Path(__file__).parent.parent.parent
 _ROUNDS = 1 << 31  # a simulation may always be played on
@@ -48,7 +48,7 @@ class Part:
     chunk: int | None
     in_memory: bool
 
-    def site(self) -> Site:
+    def site(self) -> RemoteClients:
         """The shard, with what it has already played."""
         data = Clients(_tensor(self.data["x"]), _tensor(self.data["y"]), *(self.data[k] for k in _REST))
         start = {k: _tensor(v) for k, v in self.start.items()}
@@ -57,12 +57,22 @@ class Part:
         place = {client: at for at, client in enumerate(self.ids)}
         rows = {k: _tensor(v) for k, v in self.rows.items()}
 
-        def first(client: int) -> Held:
+        def first(client: int) -> Snapshot:
             at = place[client]
             return unplayed({k: v[at] for k, v in rows.items()} if rows else start, int(self.visits[at]))
 
-        shelf = Shelf(Path(self.folder), self.run, first, self.in_memory)
-        return Site(self.run, "", _ROUNDS, self.ids, down={}, bench=Bench(engine), store=shelf, keep=nothing, open=True)
+        shelf = RoundStore(Path(self.folder), self.run, first, self.in_memory)
+        return RemoteClients(
+            self.run,
+            "",
+            _ROUNDS,
+            self.ids,
+            down={},
+            bench=StatelessEngine(engine),
+            store=shelf,
+            keep=nothing,
+            open=True,
+        )
 
 
 _REST = ("bounds", "names", "classes")
@@ -99,7 +109,7 @@ class Shard:
 
     def __init__(self) -> None:
         self.part: Part | None = None
-        self._site: Site | None = None
+        self._site: RemoteClients | None = None
         self._watched = False
 
     def alone(self) -> None:

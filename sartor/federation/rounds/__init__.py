@@ -1,19 +1,19 @@
 """Exactly-once rounds between a server and its sites, on any transport: messages, stores, both sides' rules."""
 
 from .agreement import check, differences, digest
-from .client_store import Store, alone
+from .client_store import ClientStore, alone
 from .messages import Damaged, Message, Spec, decode, encode, spec_of
-from .remote_clients import Bench, Site
-from .remote_engine import Hub, Transport, Waiting
+from .remote_clients import Computation, RemoteClients
+from .remote_engine import RemoteEngine, Transport, Waiting
 
 __all__ = [
-    "Bench",
+    "ClientStore",
+    "Computation",
     "Damaged",
-    "Hub",
     "Message",
-    "Site",
+    "RemoteClients",
+    "RemoteEngine",
     "Spec",
-    "Store",
     "Transport",
     "Waiting",
     "alone",

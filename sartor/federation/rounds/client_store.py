@@ -24,7 +24,7 @@ _SLOTS = ("a", "b")
 
 
 @dataclass(frozen=True)
-class Held:
+class Snapshot:
     """A client after one round. Without a reply: as it was before its first."""
 
     round: int
@@ -39,7 +39,7 @@ class Held:
 class Keeper(Protocol):
     """What a site needs of its disk."""
 
-    def after(self, client: int, round: int) -> Held | None:
+    def after(self, client: int, round: int) -> Snapshot | None:
         """The client as it was after this round (−1: before the first); None where that is not known any more."""
         ...
 
@@ -47,27 +47,27 @@ class Keeper(Protocol):
         """The last round in which the client trained; −1: none."""
         ...
 
-    def put(self, done: Mapping[int, Held]) -> None:
+    def put(self, done: Mapping[int, Snapshot]) -> None:
         """Keep clients' rounds beside those from which they began; when this returns they are on the disk."""
         ...
 
 
-class Store:
+class ClientStore:
     """The clients' states of one run in one folder."""
 
     def __init__(self, folder: Path, run: str, start: State) -> None:
         self.folder, self.run = folder, run
-        self.first = Held(-1, -1, "", 0, 0, start, {})
-        self._slots: dict[int, dict[str, Held]] = {}
+        self.first = Snapshot(-1, -1, "", 0, 0, start, {})
+        self._slots: dict[int, dict[str, Snapshot]] = {}
 
-    def slots(self, client: int) -> dict[str, Held]:
+    def slots(self, client: int) -> dict[str, Snapshot]:
         """What is on disk of a client, by file; read once."""
         if client not in self._slots:
             paths = {slot: self._path(client, slot) for slot in _SLOTS}
             self._slots[client] = {slot: self._read(path) for slot, path in paths.items() if path.exists()}
         return self._slots[client]
 
-    def after(self, client: int, round: int) -> Held | None:
+    def after(self, client: int, round: int) -> Snapshot | None:
         held = [h for h in self.slots(client).values() if h.round == round]
         if held:
             return held[0]
@@ -76,11 +76,11 @@ class Store:
     def newest(self, client: int) -> int:
         return max((h.round for h in self.slots(client).values()), default=-1)
 
-    def put(self, done: Mapping[int, Held]) -> None:
+    def put(self, done: Mapping[int, Snapshot]) -> None:
         for client, held in done.items():
             self._put(client, held)
 
-    def _put(self, client: int, held: Held) -> None:
+    def _put(self, client: int, held: Snapshot) -> None:
         slots = self.slots(client)
         taken = [slot for slot, h in slots.items() if h.round == held.since]
         slot = next(s for s in _SLOTS if s not in taken)
@@ -93,7 +93,7 @@ class Store:
     def _path(self, client: int, slot: str) -> Path:
         return self.folder / f"client-{client}" / f"{slot}.safetensors"
 
-    def _read(self, path: Path) -> Held:
+    def _read(self, path: Path) -> Snapshot:
         tensors, about = load_tensors(path)
         if about.get("run") != self.run:
             raise SartorError(f"{path} belongs to another run; keep each run's states in a folder of their own.")
@@ -102,7 +102,7 @@ class Store:
             part, _, name = k.partition("/")
             parts[part][name] = v
         round, since, visits, steps = (int(about[k]) for k in ("round", "since", "visits", "steps"))
-        return Held(round, since, str(about["digest"]), visits, steps, parts["state"], parts["reply"])
+        return Snapshot(round, since, str(about["digest"]), visits, steps, parts["state"], parts["reply"])
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ...core import State
 from ...errors import Diverged, SartorError
-from .client_store import Held, Keeper, stacked
+from .client_store import Keeper, Snapshot, stacked
 from .messages import Damaged, Message, Spec, decode, encode, packed, plain, row, unpacked
 
 # Why a request or a reply was not taken: its bytes, its run or sender, its settings, its round (old, ahead, or from a
@@ -29,7 +29,7 @@ REASONS = ("damaged", "foreign", "agreement", "stale", "early", "behind", "faile
 SHARES = ("each", "mean", "none")
 
 
-class Bench(Protocol):
+class Computation(Protocol):
     """Where clients compute: states in, states out."""
 
     def __call__(
@@ -40,7 +40,7 @@ class Bench(Protocol):
 
 
 @dataclass
-class Site:
+class RemoteClients:
     """The clients `ids` of one run."""
 
     run: str
@@ -48,10 +48,10 @@ class Site:
     rounds: int  # so many are agreed on
     ids: Sequence[int]
     down: dict[str, Spec]  # by stage: what the server sends for each client
-    bench: Bench
+    bench: Computation
     store: Keeper
     keep: Callable[[int, Tensor, State], None]  # what becomes of the personal models: they stay here
-    seat: str = ""  # what only this copy of the site knows, and says with each answer
+    instance_id: str = ""  # what only this copy of the site knows, and says with each answer
     share: str = "each"  # scores of each client leave the site, or their mean over its clients, or none
     counts: dict[str, int] = field(default_factory=lambda: {"answered": 0, "repeated": 0, **dict.fromkeys(REASONS, 0)})
     log: Callable[[str], None] = lambda text: None
@@ -75,7 +75,7 @@ class Site:
         self.counts[why] += 1
         text = str(error) if isinstance(error, SartorError | OSError) else f"{type(error).__name__}: {error}"
         self.log(f"refused ({why}): {text}")
-        note: dict[str, Any] = {"why": why, "seat": self.seat}
+        note: dict[str, Any] = {"why": why, "instance_id": self.instance_id}
         if self.open:
             own = isinstance(error, SartorError)
             note |= {"text": text if own else "".join(traceback.format_exception(error)), "own": own}
@@ -105,9 +105,9 @@ class Site:
             arrays = packed(self._look(request, held))
         self.counts["answered"] += 1
         named = (self.run, self.agreement, request.round, request.clients, request.since)
-        return Message("answer", *named, arrays, {"stage": request.kind, "seat": self.seat})
+        return Message("answer", *named, arrays, {"stage": request.kind, "instance_id": self.instance_id})
 
-    def _look(self, request: Message, held: list[Held]) -> State:
+    def _look(self, request: Message, held: list[Snapshot]) -> State:
         """What a stage that changes nothing brings."""
         if request.kind == "states":
             states = stacked([h.state for h in held])
@@ -120,7 +120,7 @@ class Site:
             return {}
         return shared(found, self.share)
 
-    def _held(self, client: int, round: int) -> Held:
+    def _held(self, client: int, round: int) -> Snapshot:
         held = self.store.after(client, round)
         assert held is not None  # _check has looked
         return held
@@ -145,12 +145,12 @@ class Site:
             for at, before in enumerate(held):
                 own, reply = ({k: v.clone() for k, v in row(t, at).items()} for t in (state, message))
                 now = (request.round, before.round, marks[at], before.visits + 1, int(steps[at]), own, reply)
-                done.append(Held(*now))
+                done.append(Snapshot(*now))
             self.store.put(dict(zip(request.clients, done, strict=True)))
         replies = packed(stacked([h.reply for h in done])) if done[0].reply else {}
         return {f"message/{k}": v for k, v in replies.items()} | {"steps": np.array([h.steps for h in done])}
 
-    def _work(self, request: Message, held: list[Held]) -> tuple[State, State, Tensor]:
+    def _work(self, request: Message, held: list[Snapshot]) -> tuple[State, State, Tensor]:
         n = len(held)
         down = plain(request.arrays, n) if self.open else unpacked(request.arrays, n, self.down[request.kind])
         visits = torch.tensor([h.visits for h in held])

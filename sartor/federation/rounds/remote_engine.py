@@ -48,7 +48,7 @@ class Waiting:
         need(self.timeouts >= 1, f"a site is left out after at least 1 timeout; got {self.timeouts}.")
 
 
-class Hub:
+class RemoteEngine:
     """The clients of a federation, by site."""
 
     def __init__(
@@ -61,9 +61,9 @@ class Hub:
         waiting: Waiting,
         say: Callable[[str], None],
         welcome: Mapping[str, bytes] | None = None,  # what a site that has not joined is told
-        seats: Mapping[str, str] | None = None,  # what each site said when it joined, and says with every answer
+        instance_ids: Mapping[str, str] | None = None,  # what each site said when it joined, and says with every answer
     ) -> None:
-        self.seats = dict(seats or {})
+        self.instance_ids = dict(instance_ids or {})
         self.welcome = dict(welcome or {})
         self.run, self.agreement, self.specs = run, agreement, specs
         self.roster, self.transport, self.waiting, self.say = dict(roster), transport, waiting, say
@@ -193,7 +193,7 @@ class Hub:
 
     def _stranger(self, site: str, reply: Message) -> bool:
         """Whether a reply in this run comes from another copy of the site than the one that joined."""
-        other = reply.run == self.run and reply.note.get("seat", "") != self.seats.get(site, "")
+        other = reply.run == self.run and reply.note.get("instance_id", "") != self.instance_ids.get(site, "")
         if other:
             self.say(f"somebody else answers in the name of site {site}: not taken. Is its kit in use elsewhere?")
         return other

@@ -17,7 +17,7 @@ import torch
 from ...core import State
 from ...errors import SartorError
 from ...storage import load_tensors, read_note, save_tensors
-from .client_store import Held, stacked
+from .client_store import Snapshot, stacked
 
 _READ = 2  # rounds whose tensors stay in memory where states are kept on disk
 
@@ -31,10 +31,10 @@ class _Round:
     tensors: State | None = None
 
 
-class Shelf:
+class RoundStore:
     """The states of some clients of one run. `first` says what a client is before its first round here."""
 
-    def __init__(self, folder: Path, run: str, first: Callable[[int], Held], in_memory: bool = True) -> None:
+    def __init__(self, folder: Path, run: str, first: Callable[[int], Snapshot], in_memory: bool = True) -> None:
         self.folder, self.run, self.first, self.in_memory = folder, run, first, in_memory
         self._rounds: dict[int, _Round] = {}
         self._kept: dict[int, tuple[int, int]] = {}  # client → (round before, newest round)
@@ -56,7 +56,7 @@ class Shelf:
     def newest(self, client: int) -> int:
         return self._kept[client][1] if client in self._kept else -1
 
-    def after(self, client: int, round: int) -> Held | None:
+    def after(self, client: int, round: int) -> Snapshot | None:
         if round == -1:
             return self.first(client)
         if round not in self._kept.get(client, ()):
@@ -68,7 +68,7 @@ class Shelf:
         for k, v in self._tensors(round).items():
             part, _, name = k.partition("/")
             parts[part][name] = v[at]
-        return Held(round, int(since), str(digest), int(visits), int(steps), parts["state"], parts["reply"])
+        return Snapshot(round, int(since), str(digest), int(visits), int(steps), parts["state"], parts["reply"])
 
     def _tensors(self, round: int) -> State:
         found = self._rounds[round]
@@ -77,7 +77,7 @@ class Shelf:
             self._forget(round)
         return found.tensors
 
-    def put(self, done: Mapping[int, Held]) -> None:
+    def put(self, done: Mapping[int, Snapshot]) -> None:
         (round,) = {held.round for held in done.values()}
         if round in self._rounds:  # asked again for others: those that are there stay
             there = {c: self.after(c, round) for c in self._rounds[round].place if self.newest(c) == round}
@@ -115,6 +115,6 @@ class Shelf:
         return self.folder / f"round-{round:010d}.safetensors"
 
 
-def unplayed(state: State, visits: int = 0) -> Held:
+def unplayed(state: State, visits: int = 0) -> Snapshot:
     """A client before its first round here."""
-    return Held(-1, -1, "", visits, 0, {k: torch.as_tensor(v) for k, v in state.items()}, {})
+    return Snapshot(-1, -1, "", visits, 0, {k: torch.as_tensor(v) for k, v in state.items()}, {})

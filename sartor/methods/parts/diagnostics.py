@@ -7,20 +7,20 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ...core import Local, State
+from ...core import ClientStack, State
 from ...couplings import Coupling
 from ...seeds import stream
 from ...solvers import SGD, Inexact, Solver
 
 
-def prox_slope(local: Local, theta: Tensor, coupling: Coupling) -> Tensor:
+def prox_slope(local: ClientStack, theta: Tensor, coupling: Coupling) -> Tensor:
     """∇h [c, d] of the inner problem h = f_i + λg, over all of each client's data."""
     slope = local.full_grad(theta)
     coupling.add_grad_(slope, theta)
     return slope
 
 
-def prox_facts(local: Local, theta: Tensor, coupling: Coupling, solver: Solver) -> State:
+def prox_facts(local: ClientStack, theta: Tensor, coupling: Coupling, solver: Solver) -> State:
     """How well the inner problem h = f_i + λg is solved at θ, ‖∇h‖ [c], and whether the solver's step fits it.
 
     `smoothness` is the data loss's curvature L; `overshoot` is 1 where one full gradient step of the solver's size
@@ -37,7 +37,7 @@ def prox_facts(local: Local, theta: Tensor, coupling: Coupling, solver: Solver) 
     return facts
 
 
-def curvature(local: Local, theta: Tensor, slope: Tensor, steps: int = 6) -> Tensor:
+def curvature(local: ClientStack, theta: Tensor, slope: Tensor, steps: int = 6) -> Tensor:
     """The largest curvature of f_i near θ, [c], by power iteration from slope = ∇f_i(θ); a lower bound of L."""
     v = torch.as_tensor(stream(0, "curvature").standard_normal(theta.shape[1])).to(theta).expand_as(theta)
     v = v / v.norm(dim=1, keepdim=True)

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ...core import Batch, Local, Plan, Pull
+from ...core import Batch, ClientStack, Plan, Pull
 from ...errors import SartorError
 
 
 class View(ABC):
     """Clients whose loss is another function of what is trained."""
 
-    def __init__(self, local: Local) -> None:
+    def __init__(self, local: ClientStack) -> None:
         self.local = local
         self.round, self.clients, self.kind, self.ids = local.round, local.clients, local.kind, local.ids
         self.share, self.visits, self.samples = local.share, local.visits, local.samples
@@ -56,7 +56,7 @@ class View(ABC):
     def validation(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         return self.local.validation(theta)
 
-    def take(self, places: Tensor) -> Local:
+    def take(self, places: Tensor) -> ClientStack:
         raise SartorError(f"{type(self).__name__} shows whole stacks only.")
 
     def quadratic(self) -> tuple[Tensor, Tensor]:
@@ -102,10 +102,10 @@ class Affine(View):
         return self.local.validation(self.model(theta))
 
 
-class Part(Affine):
+class ModelPart(Affine):
     """Only the coordinates `part` are trained; the others stay as in `whole` [c, d]."""
 
-    def __init__(self, local: Local, whole: Tensor, part: slice) -> None:
+    def __init__(self, local: ClientStack, whole: Tensor, part: slice) -> None:
         super().__init__(local)
         self.whole, self.part = whole, part
 
@@ -121,7 +121,7 @@ class Part(Affine):
 class Mixed(Affine):
     """The model is share·θ + (1 − share)·other; share is [c, 1] or a number."""
 
-    def __init__(self, local: Local, share: Tensor | float, other: Tensor) -> None:
+    def __init__(self, local: ClientStack, share: Tensor | float, other: Tensor) -> None:
         super().__init__(local)
         self.mix, self.other = torch.as_tensor(share, dtype=other.dtype).expand(len(other), 1), other
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ...client_table import Rows
-from ...core import Local, Method, Problem, Server, State, Task
+from ...core import ClientStack, Method, Problem, Server, State, Task
 from ...data.clients import Clients
 from ...engines import LocalEngine
 from ...engines.local import problem_of
@@ -50,7 +50,7 @@ class Replicas(Wrapper):
         ]
         return {k: torch.cat([down[k] for down in each]) for k in each[0]}
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         return self.method.client(state, down, self._within(local))
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
@@ -65,13 +65,13 @@ class Replicas(Wrapper):
     def shared(self, server: Server) -> None:
         return None  # one for each federation: see `globals_of`
 
-    def personal(self, state: State, down: State, local: Local) -> Tensor | None:
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor | None:
         return self.method.personal(state, down, self._within(local))
 
-    def diagnose(self, state: State, down: State, local: Local) -> State:
+    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         return self.method.diagnose(state, down, self._within(local))
 
-    def _within(self, local: Local) -> Local:
+    def _within(self, local: ClientStack) -> ClientStack:
         """The same stack, whose clients know only their own federation's size."""
         own = copy.copy(local)
         own.clients = self.m

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core import Batch, Local, Method, Plan, Pull, Server, State
+from ...core import Batch, ClientStack, Method, Plan, Pull, Server, State
 from ...errors import need
 from ...seeds import stream
 from ..base import Wrapper, sent
@@ -38,7 +38,7 @@ class Hostile(Wrapper):
         self.attack, self.hostile, self.seed, self.cohort = attack, hostile, seed, cohort
         self._ids = np.array(sorted(hostile), dtype=np.int64)
 
-    def client(self, state: State, down: State, local: Local) -> tuple[State, State]:
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         here = np.flatnonzero(np.isin(local.ids, self._ids))
         if len(here) == 0:
             return self.method.client(state, down, local)
@@ -51,7 +51,7 @@ class Hostile(Wrapper):
                 messages = messages | {key: self._own(key, honest, sent(key, honest, down), local, here)}
         return new, messages
 
-    def _own(self, key: str, honest: Tensor, base: Tensor, local: Local, here: np.ndarray) -> Tensor:
+    def _own(self, key: str, honest: Tensor, base: Tensor, local: ClientStack, here: np.ndarray) -> Tensor:
         """The messages with those of the hostile rows `here` replaced by what they send instead."""
         out = honest.clone()
         for i in here.tolist():
@@ -75,7 +75,7 @@ class Hostile(Wrapper):
 class Tampered:
     """A stack of clients whose hostile rows have their gradients multiplied by `factor`."""
 
-    def __init__(self, local: Local, rows: Tensor, factor: float) -> None:
+    def __init__(self, local: ClientStack, rows: Tensor, factor: float) -> None:
         self._local, self._rows, self._factor = local, rows, factor
         self.round, self.clients, self.ids = local.round, local.clients, local.ids
         self.share, self.visits, self.samples, self.kind = local.share, local.visits, local.samples, local.kind
@@ -130,6 +130,6 @@ class Tampered:
     def validation(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         return self._local.validation(theta)
 
-    def take(self, places: Tensor) -> Local:
+    def take(self, places: Tensor) -> ClientStack:
         hostile = torch.nonzero(torch.isin(places, self._rows))[:, 0]
         return Tampered(self._local.take(places), hostile, self._factor)
