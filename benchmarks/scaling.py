@@ -51,7 +51,15 @@ def _many(clients: int) -> Clients:
 
 def _run(method: str, clients: int, cohort: int = COHORT, model: str = "softmax", store: Path | None = None) -> Run:
     made = replace(WORKS["softmax"], model=model).build()
-    return prepare(_method(method), made, _many(clients), seed=SEED, cohort=cohort, store=store).run
+    return prepare(
+        _method(method),
+        made,
+        _many(clients),
+        seed=SEED,
+        federation=st.Federation(cohort=cohort),
+        execution=st.Execution(store="memory" if store is None else "disk"),
+        folder=store,
+    ).run
 
 
 def size(method: str, clients: int, repeats: int) -> None:

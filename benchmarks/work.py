@@ -104,7 +104,7 @@ def epoch(round: int, clients: int, samples: int, order: int = 0) -> Tensor:
 
 def start(work: Work, method: str, data: Clients, **options: object) -> Run:
     """Our run, before its first round."""
-    return prepare(METHODS[method](work), work.build(), data, seed=SEED, **options).run  # type: ignore[arg-type]
+    return prepare(METHODS[method](work), work.build(), data, seed=SEED, execution=st.Execution(**options)).run  # type: ignore[arg-type]
 
 
 def outcome(run: Run) -> dict[str, Tensor]:

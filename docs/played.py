@@ -30,7 +30,13 @@ def played(name: str) -> dict[str, str]:
         x, y = draw.normal(size=(n, 3)), draw.normal(size=n) if linear else draw.integers(0, 4, n)
         parts.append({"train": (x, y)})
     clients = st.Clients.from_parts(parts, None if linear else 4)
-    run = prepare(method_from(name, {}), model, clients, loss="squared" if linear else None, engine="serial").run
+    run = prepare(
+        method_from(name, {}),
+        model,
+        clients,
+        loss="squared" if linear else None,
+        execution=st.Execution(engine="serial"),
+    ).run
     d = sum(p.numel() for p in model.parameters())
     lengths = {1: "1 number", d: "d numbers", 28: "the body", 32: "the head", 20: "d_sub numbers", 11: "n numbers"}
     ids = torch.arange(len(parts))

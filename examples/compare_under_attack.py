@@ -25,8 +25,15 @@ def main() -> None:
     print(f"{'chosen, mean over benign clients':<34} clean  attacked")
     for name, method in methods.items():
         scores = []
-        for attack in (None, st.attacks.SignFlip(std=10.0)):
-            result = st.fit(method, model, clients, rounds=15, attack=attack, attackers=0.2, diagnose=False)
+        for attack in ("none", st.attacks.SignFlip(std=10.0)):
+            result = st.fit(
+                method,
+                model,
+                clients,
+                rounds=15,
+                attack=st.Attacked(attack=attack, attackers=0.2),
+                evaluation=st.Evaluation(diagnostics=False),
+            )
             scores.append(result.summary["chosen"]["accuracy_mean"])
         print(f"{name:<34} {scores[0]:.3f}  {scores[1]:.3f}")
 

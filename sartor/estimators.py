@@ -27,11 +27,11 @@ from .core import Method
 from .data.dataset import Dataset
 from .data.tables.columns import Column, learn
 from .errors import SartorError, need, one_of
+from .run.assemble import TYPES
 from .run.export import said
 from .run.play import fit
+from .run.recipe import Evaluation, Execution, Federation, Recipe
 from .run.settings import method_from
-
-TYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 class WithinGroups(BaseCrossValidator):  # type: ignore[misc]
@@ -66,18 +66,18 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
         method: str | Method = "flame",
         *,
         model: str | nn.Module = "auto",
-        rounds: int = 50,
+        rounds: int = Recipe.rounds,
         lr: float | None = None,
         epochs: int | None = None,
         batch: int | None = None,
         lam: float | None = None,
         rho: float | None = None,
         settings: Mapping[str, Any] | None = None,
-        cohort: int | None = None,
-        scale: str = "own",
+        cohort: int | None = Recipe.cohort,
+        scale: str = Recipe.columns,
         validation: float = 0.1,
         loss: str | Callable[..., Any] | None = None,
-        engine: str = "local",
+        engine: str = Recipe.engine,
         dtype: str = "float32",
         random_state: Any = 0,
     ) -> None:
@@ -104,14 +104,11 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
             self._model(X.shape[1], 1 if classes is None else classes),
             clients,
             self.rounds,
-            evaluate_every=self.rounds,
-            diagnose=False,
             seed=seed,
             loss=self.loss,
-            cohort=self.cohort,
-            engine=self.engine,
-            workers=1,
-            dtype=TYPES[self.dtype],
+            federation=Federation(cohort=self.cohort),
+            execution=Execution(engine=self.engine, workers=1, dtype=self.dtype),
+            evaluation=Evaluation(evaluate_every=self.rounds, diagnostics=False),
         )
         assert clients.inputs is not None
         self._result, self.inputs_ = result, clients.inputs

@@ -9,14 +9,16 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
-from .core import State
 from .errors import SartorError, reason
+
+if TYPE_CHECKING:
+    import torch
+
+    from .core import State
 
 SEAL = "sha256"  # the checksum's name in a note
 
@@ -79,6 +81,8 @@ def save_tensors(
     path: Path, tensors: State, about: Mapping[str, Any], durable: bool = True, sealed: bool = False
 ) -> None:
     """Write tensors and a JSON note to one safetensors file, atomically; `sealed` with a checksum of both."""
+    from safetensors.torch import save_file
+
     whole: State = {}
     for k, v in tensors.items():
         v = v.detach().cpu().contiguous()

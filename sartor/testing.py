@@ -25,6 +25,7 @@ from .errors import unknown
 from .models import layers
 from .run.assemble import natural_loss
 from .run.play import fit
+from .run.recipe import Attacked, Evaluation, Execution
 from .run.rounds import Run
 from .tasks.task import ModelTask
 from .wrappers import attacks
@@ -279,7 +280,7 @@ def one_client_is_enough(make: Make) -> None:
     method = make()
     data = two_sided() if linear_only(method) else ragged()
     clients = Clients.from_parts([{"train": (data.x[:20].numpy(), data.y[:20].numpy())}], data.classes)
-    result = fit(method, layers(5, 1) if linear_only(method) else layers(5, 6, 3), clients, rounds=2, evaluate_every=2)
+    result = fit(method, layers(5, 1) if linear_only(method) else layers(5, 6, 3), clients, rounds=2)
     assert result.summary["chosen"] is None, "scores were reported although nobody has test data"
 
 
@@ -313,8 +314,15 @@ def runs_under_attack_and_serves_newcomers(make: Make) -> None:
     method = make()
     data = two_sided() if linear_only(method) else ragged()
     model = layers(5, 1) if linear_only(method) else layers(5, 6, 3)
-    hostile = {"attack": attacks.SignFlip(), "attackers": 0.3, "dtype": torch.float64}
-    result = fit(method, model, data, rounds=3, evaluate_every=3, diagnose=False, **hostile)  # type: ignore[arg-type]
+    result = fit(
+        method,
+        model,
+        data,
+        rounds=3,
+        attack=Attacked(attacks.SignFlip(), 0.3),
+        execution=Execution(dtype=torch.float64),
+        evaluation=Evaluation(diagnostics=False),
+    )
     assert result.run.hostile.sum() == 2, "nobody attacked"
     before = {k: v.clone() for k, v in plain(result.run.server).items()}
     module = result.newcomer((data.x[:9].numpy(), data.y[:9].numpy()), steps=2)

@@ -235,23 +235,52 @@ def test_the_inner_loop_warning_tells_a_diverging_step_from_a_converging_one() -
     ],
 )
 def test_warnings_say_what_is_wrong(method: object, says: str) -> None:
-    warnings = st.fit(method, layers(5, 3), ragged(), 2, evaluate_every=2, dtype=DOUBLE).summary["warnings"]  # type: ignore[arg-type]
+    warnings = st.fit(
+        method,
+        layers(5, 3),
+        ragged(),
+        2,
+        evaluation=st.Evaluation(evaluate_every=2),
+        execution=st.Execution(dtype=DOUBLE),
+    ).summary["warnings"]  # type: ignore[arg-type]
     assert any(says in w for w in warnings), warnings
 
 
 def test_fedamp_with_one_hot_weights_does_equal_local_training() -> None:
     solver = st.SGD(lr=0.1, batch=7)
     amp = st.fit(
-        st.FedAMP(self_weight=1.0, beta=1e12, solver=solver), layers(5, 3), ragged(), 3, evaluate_every=3, dtype=DOUBLE
+        st.FedAMP(self_weight=1.0, beta=1e12, solver=solver),
+        layers(5, 3),
+        ragged(),
+        3,
+        evaluation=st.Evaluation(evaluate_every=3),
+        execution=st.Execution(dtype=DOUBLE),
     )
-    local = st.fit(st.LocalOnly(solver=solver), layers(5, 3), ragged(), 3, evaluate_every=3, dtype=DOUBLE)
+    local = st.fit(
+        st.LocalOnly(solver=solver),
+        layers(5, 3),
+        ragged(),
+        3,
+        evaluation=st.Evaluation(evaluate_every=3),
+        execution=st.Execution(dtype=DOUBLE),
+    )
     alone = local.run.engine.save()["state/theta"]
     torch.testing.assert_close(amp.run.server["w"].whole(), alone, atol=1e-9, rtol=1e-9)
 
 
 def test_sensible_settings_warn_of_nothing() -> None:
     for method in (st.FLAME(lam=0.5, rho=0.5, solver=st.SGD(lr=0.05)), st.Ditto(lam=0.5, solver=st.SGD(lr=0.05))):
-        assert st.fit(method, layers(5, 3), ragged(), 2, evaluate_every=2, dtype=DOUBLE).summary["warnings"] == []
+        assert (
+            st.fit(
+                method,
+                layers(5, 3),
+                ragged(),
+                2,
+                evaluation=st.Evaluation(evaluate_every=2),
+                execution=st.Execution(dtype=DOUBLE),
+            ).summary["warnings"]
+            == []
+        )
 
 
 def test_moreau_gradient_vanishes_at_the_solution_and_not_before() -> None:

@@ -1,8 +1,4 @@
-"""The command line, a file for each command: the only folder that knows Typer.
-
-`advise`, `run`, `compare`, `tune`, `report`, `watch`, `predict`, `export`, `reproduce`, `theory`, `list`, `doctor`,
-`federation`, `server`, `client`.
-"""
+"""The command line, a file for each command (commands.py names them): the only folder that knows Typer."""
 
 from __future__ import annotations
 
@@ -13,12 +9,8 @@ import warnings
 import typer
 
 from ..errors import SartorError, unknown
+from .commands import COMMANDS
 from .console import app, err, out
-
-# In the order in which sartor --help names them.
-# isort: off
-from . import advise, run, compare, tune, report, predict, reproduce, theory, federation, lookup  # noqa: F401
-# isort: on
 
 __all__ = ["app", "err", "main", "out"]
 
@@ -29,7 +21,8 @@ def main() -> None:
     warnings.formatwarning = lambda message, *_: f"sartor: warning: {message}\n"
     arguments = [a for a in sys.argv[1:] if a != "--debug"] or ["--help"]
     try:
-        _check_command(arguments[0])
+        if not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+            raise unknown("command", arguments[0], COMMANDS)
         code = app(args=arguments, standalone_mode=False, prog_name="sartor")
     except SartorError as e:
         code = _refuse(str(e), debug)
@@ -49,13 +42,6 @@ def main() -> None:
             file=sys.stderr,
         )
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _check_command(name: str) -> None:
-    known = [c.name or getattr(c.callback, "__name__", "") for c in app.registered_commands]
-    known += [str(group.name) for group in app.registered_groups]
-    if not name.startswith("-") and name not in known:
-        raise unknown("command", name, known)
 
 
 def _refuse(message: str, debug: bool) -> int:

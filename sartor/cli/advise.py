@@ -4,37 +4,34 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..data import describe
-from ..methods import entry
-from ..report import terminal
-from ..run.recipe import Recipe
-from ..study import advise as advising
-from ..study.scenarios import listed
-from ..study.tune import set_line
-from ..study.verdict import verdict
-from .compare import keep
+from . import completion
 from .console import app, err, out, say_columns, say_where
-from .options import ENGINE, PROBLEM, SOLVER, Json, Quiet, takes, values
+from .options import Json, Quiet, asked, takes
 
-UNUSED = ("store",)
+if TYPE_CHECKING:
+    from ..study.advise import Advice
+
+UNUSED = ("method", "aggregator", "store", "device")
 
 
 @app.command()
-@takes(PROBLEM, SOLVER, ENGINE, without=UNUSED)
+@takes("data", "method", "execution", without=UNUSED, other={"rounds": 30})
 def advise(
     ctx: typer.Context,
-    methods: Annotated[str, typer.Option(help="names with commas between them; local is always among them")] = ",".join(
-        advising.METHODS
-    ),
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="names with commas between them; local is always among them [a few that often do well]",
+            autocompletion=completion.listed("methods"),
+        ),
+    ] = None,
     minutes: Annotated[float, typer.Option(help="how long it may take")] = 5.0,
     trials: Annotated[int, typer.Option(help="at most so many trials of each method, its defaults first")] = 12,
     cuts: Annotated[int, typer.Option(help="how often the data are cut anew for each trial")] = 3,
-    rounds: Annotated[int, typer.Option(help="communication rounds of each trial")] = 30,
-    seed: Annotated[int, typer.Option(help="decides which samples are test data")] = 0,
     folder: Annotated[
         Path | None, typer.Option("--out", help="where advise.json, recipe.toml and the comparison are kept")
     ] = None,
@@ -45,13 +42,22 @@ def advise(
 
     A few methods are tried with the same small budget on validation data; test data only say what the choice is worth.
     """
-    names = listed(methods, "methods")
+    from ..data import describe
+    from ..methods import entry
+    from ..report import terminal
+    from ..run.assemble import read_data, split
+    from ..study import advise as advising
+    from ..study.scenarios import listed
+    from ..study.verdict import verdict
+    from .compare import keep
+
+    names = list(advising.METHODS) if methods is None else listed(methods, "methods")
     for name in names:
         entry(name)
-    base = Recipe.of(values(ctx.params), "the command line")
-    dataset, talk = base.dataset(), not (quiet or as_json)
+    base = asked(ctx.params)
+    dataset, talk = read_data(base), not (quiet or as_json)
     if talk:
-        first = base.split(dataset)
+        first = split(base, dataset)
         out.print(describe(first.about))
         say_columns(first)
     with terminal.progress(err) as bar:
@@ -68,7 +74,11 @@ def advise(
         _show(advice, folder)
 
 
-def _show(advice: advising.Advice, folder: Path | None) -> None:
+def _show(advice: Advice, folder: Path | None) -> None:
+    from ..report import terminal
+    from ..study import advise as advising
+    from ..study.tune import set_line
+
     rows = []
     for m in sorted(advice.tried, key=lambda m: -advice.best(m).mean):
         gain, error = advice.gain(m)

@@ -6,35 +6,25 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..data import describe
 from ..errors import need
-from ..methods import entry
-from ..report import page, robustness, terminal
-from ..report.foot import judged
-from ..report.look import FLOOR
-from ..run.recipe import Recipe
-from ..run.settings import has_lam
-from ..run.trackers import Tracking, check
-from ..storage import write_json
-from ..study.compare import Comparison, Step, cell_name, named
-from ..study.compare import compare as compare_all
-from ..study.scenarios import Scenario, listed, scenarios
-from ..study.tune import winners
-from ..study.verdict import verdict
 from . import completion
 from .console import app, err, out, say_columns, say_where, somewhere, vacant
-from .options import RUN, Json, Quiet, Track, assignments, by_method, numbers, takes, values, written
+from .options import ALL, Json, Quiet, Track, asked, assignments, by_method, numbers, takes, written
+
+if TYPE_CHECKING:
+    from ..run.trackers import Tracking
+    from ..study.compare import Comparison, Step
 
 MOST_CLIENTS = 40  # that have names of their own, and are listed after a comparison
 DEMO = "flame,pfedme,ditto,lp-proj-1,lp-proj-2,fedamp,heurfedamp,fedavg,fedavg-ft,local"
 
 
 @app.command()
-@takes(*RUN)
+@takes(*ALL, without=("method", "seed"), several=("aggregator", "attack", "attackers"), lams=True)
 def compare(
     ctx: typer.Context,
     methods: Annotated[
@@ -45,23 +35,6 @@ def compare(
         ),
     ] = DEMO,
     seeds: Annotated[str, typer.Option(help="seeds with commas between them")] = "0,1,2",
-    aggregator: Annotated[
-        str,
-        typer.Option(
-            help="as in mean,median,krum(f=2) (sartor list aggregators)",
-            autocompletion=completion.listed("aggregators"),
-        ),
-    ] = "mean",
-    attack: Annotated[
-        str,
-        typer.Option(
-            help="as in none,sign-flip,gaussian(std=1) (sartor list attacks)",
-            autocompletion=completion.listed("attacks", "none"),
-        ),
-    ] = "none",
-    attackers: Annotated[
-        str | None, typer.Option(help="shares of hostile clients, as in 0,0.2,0.5 [0.2 with an attack, else 0]")
-    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="METHOD.FIELD=VALUE", help="a method's field, e.g. flame.lam=1.0; repeatable"),
@@ -81,28 +54,39 @@ def compare(
 
     Lists of attacks, attackers and aggregators make a grid; cells that coincide run once.
     """
+    from ..data import describe
+    from ..methods import entry
+    from ..report import terminal
+    from ..report.foot import judged
+    from ..run.assemble import dealt, read_data, split
+    from ..run.settings import has_lam
+    from ..run.trackers import check
+    from ..study.compare import compare as compare_all
+    from ..study.compare import named
+    from ..study.scenarios import Scenario, listed, scenarios
+    from ..study.verdict import verdict
+
     check(track or [])
-    asked, best = _tuned(ctx, tuned) if tuned is not None else (ctx.params, {})
-    names, each_seed = listed(asked["methods"], "methods"), numbers(seeds, int, "seeds")
+    given, best = _tuned(ctx, tuned) if tuned is not None else (ctx.params, {})
+    names, each_seed = listed(given["methods"], "methods"), numbers(seeds, int, "seeds")
     plainly = list(dict.fromkeys(named(name)[0] for name in names))  # without their compressors
     for name in plainly:
         entry(name)
-    given = by_method(assignments(set_), plainly)
-    own = {name: best.get(name, {}) | given.get(name, {}) for name in plainly}
-    if (lams := asked["lams"]) is not None:
+    fixed = by_method(assignments(set_), plainly)
+    own = {name: best.get(name, {}) | fixed.get(name, {}) for name in plainly}
+    if (lams := given["lams"]) is not None:
         for name in plainly:
             own[name] |= {"lam": lams} if has_lam(name) else {}
-    shares = _shares(asked["attackers"], asked["attack"])
-    grid = scenarios(listed(asked["attack"], "attacks"), shares, listed(asked["aggregator"], "aggregators"))
-    plain = {k: v for k, v in asked.items() if k not in Scenario._fields}
-    base = Recipe.of(values(plain), "the command line")
+    shares = _shares(given["attackers"], given["attack"])
+    grid = scenarios(listed(given["attack"], "attacks"), shares, listed(given["aggregator"], "aggregators"))
+    base = asked({k: v for k, v in given.items() if k not in Scenario._fields})
     vacant(folder, "recipe.toml", "a single run; choose another --out")
     somewhere(base, folder)
     talk = not (quiet or as_json)
     with terminal.waiting(err, f"reading {base.data}", not talk):
-        dataset = base.dataset()
+        dataset = read_data(base)
     if talk:
-        first = base.model_copy(update={"seed": each_seed[0]}).split(dataset)
+        first = split(base.replace(seed=each_seed[0]), dataset)
         out.print(describe(first.about) + f" (seed {each_seed[0]})")
         say_columns(first)
     table = _play_all(compare_all(base, names, each_seed, dataset, folder, own, grid), base.rounds, talk, track or [])
@@ -112,7 +96,7 @@ def compare(
         print(json.dumps(table.summaries(), indent=1))
     if talk:
         each = table.by_client()
-        if base.dealt(dataset).startswith("natural") and len(each) <= MOST_CLIENTS:
+        if dealt(base, dataset).startswith("natural") and len(each) <= MOST_CLIENTS:
             out.print(terminal.by_client(each))
         out.print(terminal.comparison(rows, out))
         out.print("\n".join(filter(None, [terminal.explain(rows, len(each_seed)), judged(found)])))
@@ -125,8 +109,11 @@ def compare(
 
 def _tuned(ctx: typer.Context, folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The options, of which those that were not given are as in the tuning; and every method's best settings."""
+    from ..study.tune import winners
+
     recipe, best = winners(folder)
-    there = recipe.model_dump(exclude={"method", "settings", "seed", "solver", "diagnostics"})
+    own = ("method", "settings", "seed", "solver", "diagnostics")
+    there = {k: v for k, v in recipe.values().items() if k not in own}
     there |= {"parts": ",".join(map(str, recipe.parts)), "methods": ",".join(best)}
     there |= {"attackers": None if recipe.attackers is None else str(recipe.attackers)}
     there |= {"solver" if k == "kind" else k: v for k, v in recipe.solver.items()}
@@ -143,6 +130,10 @@ def _shares(attackers: str | None, attack: str) -> list[float]:
 
 def keep(folder: Path, table: Comparison, found: dict[str, Any]) -> bool:
     """Write what a comparison leaves; False where a plot could not be drawn."""
+    from ..report import page, robustness
+    from ..report.look import FLOOR
+    from ..storage import write_json
+
     write_json(folder / "compare.json", table.summaries())
     write_json(folder / "significance.json", found)
     write_json(folder / "clients.json", table.by_client())
@@ -153,6 +144,10 @@ def keep(folder: Path, table: Comparison, found: dict[str, Any]) -> bool:
 
 def _play_all(steps: Iterator[Step], rounds: int, talk: bool, track: list[str]) -> Comparison:
     """Play all cells; progress is live on a terminal, else a line for each finished cell."""
+    from ..report import terminal
+    from ..run.trackers import Tracking
+    from ..study.compare import cell_name
+
     with ExitStack() as tracked, terminal.progress(err) as bar:
         tracking: Tracking | None = None
         task = bar.add_task("", total=None, note="", left="", visible=talk)

@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from .. import __version__
-from ..data import Clients
-from ..data.tables.columns import grouped
 from ..errors import need
-from ..run.recipe import Recipe
+from .commands import Commands
+
+if TYPE_CHECKING:
+    from ..data import Clients
+    from ..run.recipe import Recipe
 
 app = typer.Typer(
+    cls=Commands,
     add_completion=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
     help=(
         "Personalised federated learning: many clients learn together, each leaves with a model cut to its own data."
     ),
@@ -59,6 +62,8 @@ def say_where(folder: Path | None, kept: str = "everything is in {}, see report.
 
 def say_columns(clients: Clients) -> None:
     """What was done to each column of a table."""
+    from ..data.tables.columns import grouped
+
     for line in grouped(clients.inputs.words()) if clients.inputs is not None else []:
         out.print(f"column {line}", soft_wrap=True)
 

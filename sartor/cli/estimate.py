@@ -11,6 +11,7 @@ import numpy as np
 
 from ..data import Clients
 from ..run import memory
+from ..run.assemble import assemble, clients_of, complete
 from ..run.recipe import Recipe
 from ..run.rounds import Run
 
@@ -26,16 +27,16 @@ def estimate(recipe: Recipe) -> dict[str, Any]:
     """
     loading = time.process_time()  # what it took to load Python's packages
     began = time.perf_counter()
-    clients = recipe.split(recipe.dataset())
-    full = recipe.complete(clients)
+    clients = clients_of(recipe)
+    full = complete(recipe, clients)
     preparing = loading + time.perf_counter() - began
     m, cohort = len(clients), full.cohort or len(clients)
     some = _some(clients)
-    tried = full.model_copy(
-        update={"clients": len(some), "cohort": len(some), "store": "memory", "attack": "none", "attackers": 0.0}
+    tried = full.replace(
+        **{"clients": len(some), "cohort": len(some), "store": "memory", "attack": "none", "attackers": 0.0}
         | {"unseen": 0.0}
     )
-    run = tried.start(some).run
+    run = assemble(tried, some).run
     began = time.perf_counter()
     run.step()  # the first has everything to set up
     first = time.perf_counter() - began

@@ -12,10 +12,8 @@ from typing import Annotated
 import typer
 
 from ..errors import need
-from ..report import terminal
-from ..storage import read_json
 from .console import app, out
-from .options import Json
+from .options import Json, takes
 
 federation = typer.Typer(help="A real federation: make kits, see where it is, export.")
 app.add_typer(federation, name="federation")
@@ -90,6 +88,8 @@ def server(
     _needs_nvflare()
     from ..federation.rounds import Waiting
     from ..federation.supervise_server import ServerSupervisor
+    from ..report import terminal
+    from ..storage import read_json
 
     waiting = Waiting(round_timeout, min_clients, leave_out_after)
     left = ServerSupervisor(kit, recipe, waiting, join_timeout, _saying(as_json)).play()
@@ -103,16 +103,11 @@ def server(
 
 
 @app.command()
+@takes("data", only=("target", "client_key", "leave_out"))
 def client(
+    ctx: typer.Context,
     kit: KitFolder,
     data: Annotated[str, typer.Option(help="this site's own .csv, .parquet or .npz file; it is not sent")],
-    target: Annotated[str | None, typer.Option(help="tables: the column to predict")] = None,
-    client_key: Annotated[
-        str | None, typer.Option("--client-key", help="the column that says whose row it is [the file is one client]")
-    ] = None,
-    leave_out: Annotated[
-        list[str] | None, typer.Option(help="a column of the table that is not looked at; repeatable")
-    ] = None,
     recipe: Annotated[Path | None, typer.Option(help="take part with this recipe only; refuse any other")] = None,
     share: Annotated[str, typer.Option(help="scores that leave: metrics=each, mean (over this site) or none")] = (
         "metrics=each"
@@ -131,6 +126,8 @@ def client(
     what, _, value = share.partition("=")
     need(what == "metrics", f"--share takes metrics=each, mean or none; got {share!r}.")
     path = None if recipe is None else str(recipe.resolve())
-    own = SiteConfig(str(Path(data).resolve()), target, client_key, value, path, tuple(leave_out or ()))
+    given = ctx.params
+    columns = given["target"], given["client_key"], tuple(given["leave_out"] or ())
+    own = SiteConfig(str(Path(data).resolve()), columns[0], columns[1], value, path, columns[2])
     left = SiteSupervisor(kit, own, connect_timeout, _saying(as_json)).play()
     print(json.dumps({"models": str(left)}) if as_json else f"finished: this site's models are in {left}")

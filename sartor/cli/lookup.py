@@ -9,9 +9,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from ..report import terminal
-from ..run.recipe import Recipe
-from . import catalogue, completion, doctor, estimate
+from . import catalogue, completion
 from .console import app, err, out, print_rows
 from .options import Json
 
@@ -39,8 +37,14 @@ def doctor_(
     as_json: Json = False,
 ) -> None:
     """Say what is installed and found, and what a recipe will cost."""
+    from . import doctor
+
     found = doctor.examine()
     if recipe is not None:
+        from ..report import terminal
+        from ..run.recipe import Recipe
+        from . import estimate
+
         asked = Recipe.load(recipe)
         with terminal.waiting(err, f"playing a few rounds of {recipe}, about 10 s"):
             found["estimate"] = estimate.estimate(asked)

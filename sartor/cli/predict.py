@@ -9,9 +9,6 @@ from typing import Annotated
 import typer
 
 from ..errors import need
-from ..run import export as exporting
-from ..run import predict as predictions
-from ..storage import write_text
 from .console import app
 
 RunFolder = Annotated[Path, typer.Option("--run", help="the folder of a finished run")]
@@ -38,6 +35,9 @@ def predict(
 
     Rows of a client that is not known are served by the global model.
     """
+    from ..run import predict as predictions
+    from ..storage import write_text
+
     need(client is None or newcomer is None, "say whose model it is: either --client NAME or --newcomer FILE.")
     samples = data or newcomer
     need(samples is not None, "say what to predict: --data FILE.")
@@ -63,7 +63,7 @@ def predict(
 @app.command()
 def export(
     folder: RunFolder,
-    file: Annotated[Path, typer.Option("--out", help=f"the model's file: {', '.join(exporting.SUFFIXES)}")],
+    file: Annotated[Path, typer.Option("--out", help="the model's file: .safetensors, .onnx, .pt2 or .pt")],
     client: Annotated[
         str | None, typer.Option(help="a client that took part: its name or number [the global model]")
     ] = None,
@@ -73,6 +73,9 @@ def export(
 
     It is given samples as they are: filling and scaling, by the client's own statistics, are inside.
     """
+    from ..run import export as exporting
+    from ..run import predict as predictions
+
     exporting.suffix_of(file)
     served = predictions.Served(folder)
     print(served.export(client, file, model))

@@ -9,9 +9,6 @@ from typing import Annotated
 import typer
 
 from ..errors import need
-from ..report import material, page, server
-from ..storage import write_text
-from ..study.verdict import verdict
 from .console import app, out
 from .options import Json, Quiet
 
@@ -27,6 +24,10 @@ def report(
 
     Runs that differ by their seed alone become one line with a band.
     """
+    from ..report import material, page
+    from ..storage import write_text
+    from ..study.verdict import verdict
+
     path = file or folders[0] / "report.html"
     need(not path.is_dir(), f"--out is a file for the page; {path} is a folder.")
     found = material.read(folders)
@@ -49,6 +50,8 @@ def watch(
 
     On this machine alone, and read-only. Ctrl-C ends it.
     """
+    from ..report import server
+
     need(folder.is_dir(), f"{folder} is not a folder; watch wants the --out of a run or a comparison that goes on.")
     made = server.serve(folder, port)
     print(f"http://{server.ADDRESS}:{made.server_port}/ shows {folder}; Ctrl-C ends it", flush=True)

@@ -6,18 +6,17 @@ import json
 import math
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .. import models
 from ..errors import need, unknown
-from ..papers.reproduce import Reproduction, Size, checked, document, figures, listing, outputs
-from ..report import page, terminal
-from ..study.scenarios import listed
 from . import completion
 from .console import app, err, out
 from .options import Json, Quiet, assignments
+
+if TYPE_CHECKING:
+    from ..papers.reproduce import Reproduction
 
 
 @app.command()
@@ -69,6 +68,10 @@ def reproduce(
 
     The paper's numbers, ours with the method as it is written, ours as the authors' code does it, and verdicts.
     """
+    from .. import models
+    from ..papers.reproduce import Reproduction, Size, checked, document, listing
+    from ..study.scenarios import listed
+
     if list_:
         _list_experiments(listing.listing(), as_json)
         return
@@ -97,6 +100,8 @@ def reproduce(
 
 
 def _list_experiments(rows: list[dict[str, Any]], as_json: bool) -> None:
+    from ..report import terminal
+
     if as_json:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
         return
@@ -122,6 +127,9 @@ def _minutes(count: float) -> str:
 
 def _reproduce(made: Reproduction, minutes: float | None, talk: bool, as_json: bool, record: bool) -> None:
     """Play what is missing, as far as time allows, write the table and show it."""
+    from ..papers.reproduce import document, figures, outputs
+    from ..report import page, terminal
+
     need(bool(made.cells), f"{made.experiment.name} has no such cells: --only leaves nothing of what this size is of.")
     end = math.inf if minutes is None else time.monotonic() + 60 * minutes
     with terminal.progress(err) as bar:
@@ -152,6 +160,9 @@ def _reproduce(made: Reproduction, minutes: float | None, talk: bool, as_json: b
 
 
 def _show_table(made: Reproduction, table: dict[str, Any], drawn: bool | None, before: dict[str, Any] | None) -> None:
+    from ..papers.reproduce import document, outputs
+    from ..report import terminal
+
     out.print(terminal.lines(table["title"], *outputs.rows(table)))
     out.print(f"as written: {outputs.counted(table)}")
     if outputs.has_authors(table):

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..data import Clients, describe
 from ..errors import need
-from ..report import page, terminal
-from ..run.play import play_recipe
-from ..run.recipe import FREE, Recipe
-from ..run.result import Result
-from ..run.trackers import Tracking, check
-from . import completion
+from ..run.recipe import SETTINGS, Recipe
 from .console import app, err, out, say_columns, say_where, somewhere, vacant
-from .options import RUN, Json, Quiet, Track, assignments, takes, values, written
+from .options import ALL, Json, Quiet, Track, asked, assignments, takes, values, written
+
+if TYPE_CHECKING:
+    from ..data import Clients
+    from ..run.result import Result
 
 
 @app.command()
-@takes(*RUN)
+@takes(*ALL, lams=True)
 def run(
     ctx: typer.Context,
-    method: Annotated[
-        str, typer.Option(help="sartor list methods", autocompletion=completion.names("methods"))
-    ] = "flame",
-    seed: Annotated[int, typer.Option(help="results depend on it and the settings only")] = 0,
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -44,6 +38,11 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Run one method."""
+    from ..data import describe
+    from ..report import page, terminal
+    from ..run.assemble import clients_of
+    from ..run.trackers import check
+
     check(track or [])
     need(file is None or resume is None, "a run starts from --recipe or goes on with --resume, not both.")
     if resume is not None:
@@ -54,7 +53,7 @@ def run(
         vacant(folder, "compare.json", "a comparison; choose another --out")
     somewhere(recipe, folder)
     with terminal.waiting(err, f"reading {recipe.data}", quiet):
-        split = recipe.split(recipe.dataset())
+        split = clients_of(recipe)
     talk = not (quiet or as_json)
     if talk:
         out.print(describe(split.about))
@@ -76,32 +75,39 @@ def _own(given: dict[str, Any]) -> dict[str, str]:
 
 
 def _asked(given: dict[str, Any]) -> Recipe:
-    return Recipe.of(values(given) | {"settings": _own(given)}, "the command line").resolved()
+    from ..run.assemble import resolve
+
+    return resolve(asked(given, settings=_own(given)))
 
 
 def _changed(saved: Recipe, given: dict[str, Any]) -> Recipe:
     """A recipe with the options that were given in place of its own."""
     found = values(given)
     own = _own(given) | {f"solver.{k}": v for k, v in found.pop("solver").items()}
-    asked = Recipe.of({**saved.model_dump(), **found}, "the command line")
-    return asked.model_copy(update={"settings": (saved.settings if asked.method == saved.method else {}) | own})
+    changed = Recipe.of({**saved.values(), **found}, "the command line")
+    return changed.replace(settings=(saved.settings if changed.method == saved.method else {}) | own)
 
 
 def _from_file(ctx: typer.Context, file: Path) -> Recipe:
     """The recipe of a file; options beside it are taken over."""
-    return _changed(Recipe.load(file), written(ctx)).resolved()
+    from ..run.assemble import resolve
+
+    return resolve(_changed(Recipe.load(file), written(ctx)))
 
 
 def _continued(ctx: typer.Context, folder: Path, out_folder: Path | None) -> Recipe:
     """The recipe of the run in `folder`. Options that may change when a run goes on are taken over, others refused."""
+    from ..run.assemble import resolve
+
     need(out_folder in (None, folder), f"--resume goes on in its own folder {folder}; leave --out away.")
     saved = Recipe.load(folder / "recipe.toml")
     full = _changed(saved, written(ctx))
-    full = full.resolved() if full.method == saved.method else full
-    for key, value in full.model_dump().items():
-        was = getattr(saved.resolved(), key)
+    full = resolve(full) if full.method == saved.method else full
+    before = resolve(saved)
+    for key, value in full.values().items():
+        was = getattr(before, key)
         need(
-            key in FREE or value == was,
+            SETTINGS[key].free or value == was,
             f"the run in {folder} has {key} = {was}; got {value}. "
             "Resume without other settings, or start anew with --out.",
         )
@@ -109,6 +115,10 @@ def _continued(ctx: typer.Context, folder: Path, out_folder: Path | None) -> Rec
 
 
 def _play(recipe: Recipe, split: Clients, folder: Path | None, quiet: bool, track: list[str]) -> Result:
+    from ..report import terminal
+    from ..run.play import play_recipe
+    from ..run.trackers import Tracking
+
     with Tracking(track, f"{recipe.method}-{recipe.seed}") as tracking, terminal.progress(err) as bar:
         task = bar.add_task(recipe.method, total=recipe.rounds, note="", left="", visible=not quiet)
         for result in play_recipe(recipe, split, folder):
@@ -118,6 +128,8 @@ def _play(recipe: Recipe, split: Clients, folder: Path | None, quiet: bool, trac
 
 
 def _show(result: Result, folder: Path | None) -> None:
+    from ..report import terminal
+
     out.print(terminal.per_client(result.clients))
     out.print(terminal.one_line(result.summary))
     for warning in result.summary["warnings"]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import need
-from ..papers import theory
-from ..papers.theory import shown
-from ..report import terminal
 from . import catalogue, completion
 from .console import app, err, out, print_rows
 from .options import Json, Quiet, assignments
+
+if TYPE_CHECKING:
+    from ..papers import theory
 
 
 @app.command("theory")
@@ -35,6 +35,10 @@ def theory_(
     quiet: Quiet = False,
 ) -> None:
     """Hold the papers' theorems against experiment."""
+    from ..papers import theory
+    from ..papers.theory import shown
+    from ..report import terminal
+
     if list_all:
         rows = [{"name": n, "paper": c.paper, "line": catalogue.first_line(c)} for n, c in theory.NAMES.items()]
         print(json.dumps(rows, indent=1, ensure_ascii=False)) if as_json else print_rows(rows)
@@ -65,6 +69,8 @@ def theory_(
 
 def _say(found: list[tuple[theory.Check, theory.Finding, bool]], whole: bool) -> None:
     """What was found, in a sentence; of a single check also its table. What was said is not said again."""
+    from ..papers.theory import shown
+
     for check, finding, drawn in found:
         if whole:
             out.print(shown.table(finding))

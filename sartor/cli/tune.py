@@ -4,38 +4,27 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..methods import entry
-from ..report import terminal
-from ..run.recipe import Recipe
-from ..study.tune import Tuning, set_line
-from ..study.tune import tune as tune_all
 from . import completion
 from .console import app, err, out, say_where
-from .options import (
-    ENGINE,
-    HOSTILITY,
-    JUDGING,
-    PROBLEM,
-    ROUNDS,
-    SOLVER,
-    Json,
-    Quiet,
-    assignments,
-    by_method,
-    numbers,
-    takes,
-    values,
-)
+from .options import Json, Quiet, asked, assignments, by_method, numbers, takes
 
-UNUSED = ("lr", "store", "checkpoint_every", "diagnostics", "oracle")  # step sizes are tuned; nothing else is kept
+if TYPE_CHECKING:
+    from ..study.tune import Tuning
+
+GROUPS = ("data", "method", "federation", "attack", "execution", "evaluation")
+# Methods and step sizes are tuned, nothing is kept but scores, and everybody is there.
+UNUSED = (
+    *("method", "seed", "lr", "store", "device", "checkpoint_every", "diagnostics", "oracle"),
+    *("drop", "stragglers", "stale", "patience", "unseen", "unseen_steps"),
+)
 
 
 @app.command()
-@takes(PROBLEM, ROUNDS, HOSTILITY, SOLVER, ENGINE, JUDGING, without=UNUSED)
+@takes(*GROUPS, without=UNUSED)
 def tune(
     ctx: typer.Context,
     methods: Annotated[
@@ -64,15 +53,21 @@ def tune(
 
     Every method has the same number of trials over a stated search space, with the same seeds.
     """
+    from ..methods import entry
+    from ..report import terminal
+    from ..run.assemble import read_data
+    from ..study.tune import set_line
+    from ..study.tune import tune as tune_all
+
     names, each_seed = [m.strip() for m in methods.split(",")], numbers(seeds, int, "seeds")
     for one in names:
         entry(one)
     fixed = by_method(assignments(set_), names)
     given = {k: v for k, v in ctx.params.items() if k != "budget"}  # of trials; a recipe's is of bytes
-    base = Recipe.of(values(given) | {"diagnostics": False}, "the command line")
+    base = asked(given, diagnostics=False)
     talk = not (quiet or as_json)
     with terminal.waiting(err, f"reading {base.data}", not talk):
-        dataset = base.dataset()
+        dataset = read_data(base)
     with terminal.progress(err) as bar:
         task = bar.add_task("", total=len(names) * budget, note="", left="", visible=talk)
         for tuning, method, number in tune_all(base, names, each_seed, dataset, budget, sampler, folder, fixed):
@@ -88,6 +83,8 @@ def tune(
 
 
 def _show_tuning(tuning: Tuning, folder: Path | None) -> None:
+    from ..report import terminal
+
     words = []
     for method, trials in tuning.trials.items():
         best, failed = tuning.best(method), sum(t.score is None for t in trials)

@@ -14,8 +14,9 @@ import torch
 
 from ..data import Clients
 from ..errors import SartorError, Silent, need
+from ..run.assemble import TYPES, assemble, complete
 from ..run.play import CHECKPOINT, play_recipe
-from ..run.recipe import TYPES, Recipe
+from ..run.recipe import Recipe
 from ..run.result import Result
 from ..storage import read_json, write_json
 from . import table_schema
@@ -76,7 +77,7 @@ class Coordinator:
             found: dict[str, Any] = read_json(place)
             return found
         run = secrets.token_hex(16)
-        hello = Message("hello", run, note={"recipe": recipe.model_dump()})
+        hello = Message("hello", run, note={"recipe": recipe.values()})
         replies = self._ask(hello, self.sites, self.joining, self.waiting.clients)
         joined = {site: replies[site].note for site in sorted(replies)}
         agreed_on = table_schema.agree({site: note["schema"] for site, note in joined.items()})
@@ -99,13 +100,13 @@ class Coordinator:
         about: dict[str, object] = {"source": self.name, "partition": {"name": "natural", "text": "natural"}}
         table = np.array(counts, dtype=np.int64)
         need(table.ndim == 2 and table.shape[1] == 3 and bool((table[:, 0] > 0).all()), "a site sent no sample counts.")
-        return table_schema.unseen(roster["schema"], table, names, TYPES[recipe.dtype], about)
+        return table_schema.unseen(roster["schema"], table, names, TYPES[str(recipe.dtype)], about)
 
     def _terms(self, recipe: Recipe, clients: Clients, roster: dict[str, Any]) -> dict[str, Any]:
         """What every site is told and must agree to."""
         count = clients.counts("train")
         note = {
-            "recipe": recipe.complete(clients).model_dump(),
+            "recipe": complete(recipe, clients).values(),
             "terms": terms(recipe, clients),
             "schema": roster["schema"],
             "clients": len(clients),
@@ -164,7 +165,7 @@ class Coordinator:
 
 def _answers(recipe: Recipe, clients: Clients) -> dict[str, Spec]:
     """By stage: what a client's answer holds, found by playing one round of one client with samples of zeros."""
-    result = recipe.model_copy(update={"engine": "serial"}).start(clients)
+    result = assemble(recipe.replace(engine="serial"), clients)
     one, sent = torch.zeros(1, dtype=torch.int64), downlinks(result)
     _, message = result.run.engine.map("train", 0, one, sent["train"])
     trained = {f"message/{k}": v for k, v in message.items()} | {STEPS: torch.zeros(1, dtype=torch.int64)}

@@ -16,7 +16,8 @@ from ..data import Clients, Dataset, load
 from ..engines.local import LocalEngine
 from ..engines.stateless import StatelessEngine
 from ..errors import SartorError, need, one_of
-from ..run.recipe import TYPES, Recipe
+from ..run.assemble import TYPES, assemble
+from ..run.recipe import Recipe
 from ..run.result import Result
 from ..storage import read_json, save_tensors, write_json
 from . import table_schema
@@ -122,7 +123,7 @@ class Participant:
         return Message("joined", request.run, note=note)
 
     def _split(self, recipe: Recipe, table: Dataset, first: int = 0) -> Clients:
-        dtype = TYPES[recipe.dtype]
+        dtype = TYPES[str(recipe.dtype)]
         parts, how = tuple(recipe.parts), recipe.columns
         return table.split("natural", None, recipe.seed, parts, recipe.minimum, dtype, first, how)
 
@@ -154,7 +155,7 @@ class Participant:
         own = self._split(recipe, table, first)
         clients = table_schema.among(own, first, m, int(note["total"]), int(note["largest"]))
         _told(lambda: check(note["terms"], terms(recipe, clients), "the server"))
-        result = recipe.start(clients)
+        result = assemble(recipe, clients)
         engine = result.run.engine
         assert isinstance(engine, LocalEngine)
         bench = StatelessEngine(engine)

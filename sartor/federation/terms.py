@@ -10,42 +10,37 @@ from .. import __version__
 from ..core import State
 from ..data import Clients
 from ..errors import need
-from ..run.recipe import FREE, Recipe
+from ..run.assemble import complete, resolve
+from ..run.recipe import SETTINGS, Recipe
 from ..run.result import Result
-
-# Where data and states are is each site's own affair.
-OWN = ("data", "target", "client_key", "leave_out", "spellings", "partition", "store", "device", "clients")
-_PRETENDED = ("attack", "attackers", "drop", "stragglers", "unseen")
-_NOT_YET = {
-    "compress": "messages go as they are",
-    "compress_down": "messages go as they are",
-    "dp_noise": "noise would be drawn from the seed that everybody knows",
-    "dp_epsilon": "noise would be drawn from the seed that everybody knows",
-}
 
 
 def shared(recipe: Recipe) -> Recipe:
     """The recipe as a federation plays it. What only a simulation can pretend is refused."""
-    plain = Recipe.of({})
     good = recipe.engine != "ray"
-    need(good, 'a site computes in a process of its own: leave engine = "ray" away, or simulate with sartor run.')
-    for field in _PRETENDED:
-        value = getattr(recipe, field)
-        good = value in (None, 0.0, getattr(plain, field))
-        need(good, f"a real federation does not pretend {field}; got {value}. Simulate it with sartor run.")
-    for field, reason in _NOT_YET.items():
-        value = getattr(recipe, field)
-        good = value == getattr(plain, field)
-        need(good, f"a real federation has no {field} yet, as {reason}; got {value}. Simulate it with sartor run.")
+    need(good, 'a site computes in a process of its own: remove engine = "ray", or simulate with sartor run.')
+    for name, about in SETTINGS.items():
+        value = getattr(recipe, name)
+        given = value != about.default and value not in (None, 0.0)
+        need(
+            not (given and about.pretended),
+            f"a real federation does not pretend {name}; got {value}. Simulate it with sartor run.",
+        )
+        need(
+            not (given and about.undeployed),
+            f"a real federation has no {name} yet, as {about.undeployed}; got {value}. Simulate it with sartor run.",
+        )
     need(recipe.columns != "pooled", "a real federation has no pooled columns: statistics stay at the sites. Use own.")
-    own = {k: getattr(plain, k) for k in OWN} | {"data": "federation", "partition": "natural"}
-    return recipe.resolved().model_copy(update=own | {"checkpoint_every": 1, "workers": 1, "diagnostics": False})
+    own = {name: about.default for name, about in SETTINGS.items() if about.own}
+    own |= {"data": "federation", "partition": "natural", "leave_out": []}
+    return resolve(recipe).replace(**own | {"checkpoint_every": 1, "workers": 1, "diagnostics": False})
 
 
 def terms(recipe: Recipe, clients: Clients) -> dict[str, Any]:
     """Every setting that changes numbers, written out, and the version of this library."""
-    full = recipe.complete(clients).model_dump()
-    return {k: v for k, v in full.items() if k not in (*FREE, *OWN)} | {"sartor": __version__}
+    agreed = [name for name, about in SETTINGS.items() if not (about.free or about.own)]
+    full = complete(recipe, clients)
+    return {name: getattr(full, name) for name in agreed} | {"sartor": __version__}
 
 
 def downlinks(result: Result) -> dict[str, State]:

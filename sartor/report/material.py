@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import SartorError, need
-from ..run.recipe import Recipe
+from ..run.recipe import SETTINGS, Recipe, flat
 from ..storage import read_json
 from ..study.compare import PLAN, Cell, Comparison
 from ..study.scenarios import PLAIN, Scenario
@@ -21,7 +21,7 @@ from .repeat import leaves
 from .terminal import cell_name
 
 # What may differ between runs that are the same but for chance.
-_CHANCE = ("seed", "engine", "chunk", "workers", "store", "checkpoint_every")
+_CHANCE = ("seed", *(name for name, about in SETTINGS.items() if about.idle and about.group != "evaluation"))
 
 
 def read(folders: Sequence[Path]) -> Material:
@@ -54,7 +54,7 @@ def read_run(folder: Path) -> Run:
     """One run's files, as far as they are there."""
     run = Run(folder)
     try:
-        run.recipe = tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8"))
+        run.recipe = flat(tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8")))
     except FileNotFoundError:
         pass  # saved from Python: it has a summary, but no recipe
     except (OSError, ValueError) as e:
@@ -161,7 +161,7 @@ def _comparison(cells: Sequence[Found], material: Material) -> Comparison:
         made.append(Cell(names.get(id(run), method), seed, scenario, summary, accuracy, [r["name"] for r in rows]))
     recipes: dict[str, Recipe] = {}
     for entry in material.entries:
-        known = {k: v for k, v in entry.runs[0].recipe.items() if k in Recipe.model_fields}
+        known = {k: v for k, v in entry.runs[0].recipe.items() if k in SETTINGS}
         recipes.setdefault(entry.method, Recipe(**known))
     scenarios = list(dict.fromkeys(c.scenario for c in made)) or [PLAIN]
     return Comparison(recipes, scenarios, [c.method for c in made], made)

@@ -9,12 +9,13 @@ from typing import Any
 import tomli_w
 
 from ..errors import SartorError
-from ..run.recipe import Recipe
+from ..run.assemble import resolve
+from ..run.recipe import SETTINGS, SOLVER_OPTIONS, Recipe, tables
 from ..study.scenarios import Scenario
 from .entries import Material
 from .pieces import Code, Part, Section
 
-_SOLVER = {"kind": "solver"}  # the option for each of a solver's fields that has another name
+_OPTION = {field: option for option, (field, *_) in SOLVER_OPTIONS.items()}  # for each of a solver's fields
 
 
 def section(material: Material) -> Section:
@@ -28,7 +29,7 @@ def section(material: Material) -> Section:
     for entry in material.entries if not material.tables else []:
         for run in entry.runs:
             if id(run) not in planned and run.recipe:
-                told = Code(tomli_w.dumps(run.recipe), f"All settings of {entry.name}, seed {run.seed}")
+                told = Code(tomli_w.dumps(tables(run.recipe)), f"All settings of {entry.name}, seed {run.seed}")
                 parts += [Code(of_run(run.recipe)), told]
     return Section("settings", "To repeat it", parts)
 
@@ -42,7 +43,7 @@ def _told(plan: Mapping[str, Any]) -> dict[str, Any]:
     for entrant in plan["methods"]:
         method = entrant.partition("+")[0].strip()
         base = {"method": method, "settings": plan["settings"].get(method, {}), "solver": plan["recipe"]["solver"]}
-        own[entrant] = Recipe(**base).resolved().settings
+        own[entrant] = resolve(Recipe(**base)).settings
     return told | own
 
 
@@ -81,13 +82,13 @@ def of_comparison(plan: Mapping[str, Any]) -> str:
 
 def _options(recipe: Mapping[str, Any], skip: Sequence[str] = ()) -> list[str]:
     words: list[str] = []
-    for name, info in Recipe.model_fields.items():
+    for name, about in SETTINGS.items():
         value = recipe.get(name)
         if name in ("method", "settings", "solver", "seed", "device", *skip) or value is None:
             continue
         if name == "attackers" and recipe.get("attack", "none") == "none":
             continue
-        if value == info.get_default(call_default_factory=True):
+        if value == about.default:
             continue
         option = f"--{name.replace('_', '-')}"
         if isinstance(value, bool):
@@ -95,14 +96,14 @@ def _options(recipe: Mapping[str, Any], skip: Sequence[str] = ()) -> list[str]:
         else:
             words += [option, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
     for key, value in recipe.get("solver", {}).items():
-        words += [f"--{_SOLVER.get(key, key).replace('_', '-')}", str(value)]
+        words += [f"--{_OPTION.get(key, key).replace('_', '-')}", str(value)]
     return words
 
 
 def _own(method: str, settings: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The settings that are not the method's defaults, dotted."""
     try:
-        usual = dict(leaves(Recipe.of({"method": method}).resolved().settings))
+        usual = dict(leaves(resolve(Recipe.of({"method": method})).settings))
     except SartorError:
         usual = {}
     mine = dict(leaves(settings))

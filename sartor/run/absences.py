@@ -2,50 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from ..core import Problem, State
-from ..errors import need, one_of
 from ..seeds import stream
+from .recipe import Federation
 
 Answers = tuple[Tensor, State]  # ids [n], and their messages, a row each
 
 
-@dataclass(frozen=True)
-class Failures:
-    """Clients that do not answer, or answer late; each by chance, in every round anew.
-
-    A dropped client is not reached: it does not train and stays as it was. A straggler trains on what it was sent in
-    this round, and its answer arrives in the next: there it counts ("use", unless the client answers anew) or is
-    thrown away ("discard").
-    """
-
-    drop: float = 0.0
-    stragglers: float = 0.0
-    stale: str = "use"
-    patience: int = 10  # rounds in a row without any answer after which a run stops
-
-    def __post_init__(self) -> None:
-        for name in ("drop", "stragglers"):
-            share = getattr(self, name)
-            need(0 <= share < 1, f"{name} is a share of clients in [0, 1); got {share}.")
-        one_of("a run", "stale", self.stale, ["use", "discard"])
-        need(self.patience >= 1, f"patience is at least 1 round; got {self.patience}.")
-
-    def draw(self, problem: Problem, round: int) -> tuple[Tensor, Tensor]:
-        """[m], [m]: who is not reached in this round, and who would be late."""
-        m = problem.clients
-        shares = ((self.drop, "drop"), (self.stragglers, "straggle"))
-        dropped, slow = (
-            torch.from_numpy(stream(problem.seed, purpose, round).random(m) < share)
-            if share
-            else torch.zeros(m, dtype=torch.bool)
-            for share, purpose in shares
-        )
-        return dropped, slow
+def draw_absences(federation: Federation, problem: Problem, round: int) -> tuple[Tensor, Tensor]:
+    """[m], [m]: who is not reached in this round, and who would be late."""
+    m = problem.clients
+    shares = ((federation.drop, "drop"), (federation.stragglers, "straggle"))
+    dropped, slow = (
+        torch.from_numpy(stream(problem.seed, purpose, round).random(m) < share)
+        if share
+        else torch.zeros(m, dtype=torch.bool)
+        for share, purpose in shares
+    )
+    return dropped, slow
 
 
 def pick(ids: Tensor, messages: State, which: Tensor) -> Answers:

@@ -1,34 +1,174 @@
-"""`fit`: a method, a model and clients become a result. The same few lines stand behind the command line."""
+"""From a recipe, or from Python objects, to a run that is ready to play. All that can be refused is refused here."""
 
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
-from .. import aggregators, compressors
+from .. import aggregators, compressors, data, models
 from ..aggregators import Aggregator
 from ..compressors import Compressor
 from ..core import Engine, Method
-from ..data.clients import Clients
+from ..data import Clients, Dataset
 from ..engines import LocalEngine, SerialEngine
 from ..engines.local import problem_of
 from ..engines.threads import cores
-from ..errors import SartorError, need, one_of
-from ..tasks.task import Loss, ModelTask
-from ..wrappers import Attack, Compressed, Hostile, Privacy, Private, Reporting, attacks, hostile_clients
+from ..errors import SartorError, need, unknown
+from ..tasks.task import LOSSES, Loss, ModelTask
+from ..wrappers import (
+    Attack,
+    Compressed,
+    Hostile,
+    Privacy,
+    Private,
+    Reporting,
+    attacks,
+    check_attackers,
+    hostile_clients,
+)
 from . import memory, privacy_account
-from .absences import Failures
-from .bytes import Goal
+from .bytes import Goal, parse_bytes
+from .newcomers import held_out, hold_out
+from .recipe import SETTINGS, Attacked, Evaluation, Execution, Federation, Learning, Recipe, Traffic
 from .result import Result
 from .rounds import Run
-from .settings import spelled, to_table
+from .settings import aggregator, attack, compressor, method_from, spelled, to_table
 
-ENGINES = ("local", "serial", "ray")
+TYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+# --- what a recipe leaves open ----------------------------------------------------------------------------------------
+
+
+def read_data(recipe: Recipe) -> Dataset:
+    """The data, before they are split."""
+    given = {"target": recipe.target, "client_key": recipe.client_key, "drop": recipe.leave_out or None}
+    given |= {"spellings": None if recipe.spellings == "refuse" else recipe.spellings}
+    return data.load(recipe.data, **{k: v for k, v in given.items() if v is not None})
+
+
+def dealt(recipe: Recipe, dataset: Dataset) -> str:
+    """How the data are dealt out."""
+    if recipe.partition != "auto":
+        return recipe.partition
+    return "hybrid" if dataset.keys is None else "natural"
+
+
+def split(recipe: Recipe, dataset: Dataset) -> Clients:
+    """The clients."""
+    return dataset.split(
+        dealt(recipe, dataset),
+        recipe.clients,
+        recipe.seed,
+        tuple(recipe.parts),
+        recipe.minimum,
+        TYPES.get(str(recipe.dtype), torch.float32),
+        columns=recipe.columns,
+    )
+
+
+def clients_of(recipe: Recipe) -> Clients:
+    """The clients of a recipe, read and dealt out."""
+    return split(recipe, read_data(recipe))
+
+
+def resolve(recipe: Recipe) -> Recipe:
+    """The same run with every setting of its method written out; refuses what no data could mend."""
+    return _resolved(recipe, _method(recipe))
+
+
+def _method(recipe: Recipe) -> Method:
+    aggregator(recipe.aggregator)
+    own = recipe.settings if recipe.aggregator == "mean" else recipe.settings | {"aggregate": recipe.aggregator}
+    return method_from(recipe.method, own, recipe.solver)
+
+
+def _resolved(recipe: Recipe, method: Method) -> Recipe:
+    if recipe.partition != "auto":
+        data.parse(recipe.partition)
+    goal(recipe.group(Traffic))
+    wanted = attack(str(recipe.attack))
+    share = (0.0 if wanted is None else 0.2) if recipe.attackers is None else recipe.attackers
+    check_attackers(share)
+    known: dict[str, Any] = {
+        "attack": "none" if wanted is None else spelled(attacks.NAMES, wanted),
+        "attackers": share,
+    }
+    if (asked := privacy(recipe)) is not None:
+        known |= {f"dp_{k}": getattr(asked, k) for k in ("clip", "delta", "where", "accountant")}
+    for way in ("compress", "compress_down"):
+        made = compressor(getattr(recipe, way))
+        known[way] = "none" if made is None else spelled(compressors.NAMES, made)
+    return recipe.replace(**known, settings=to_table(method), solver={}, aggregator="mean")
+
+
+def complete(recipe: Recipe, clients: Clients) -> Recipe:
+    """The same run with everything written out that was left to the method or to the data."""
+    return _completed(recipe, clients, _method(recipe))
+
+
+def _completed(recipe: Recipe, clients: Clients, method: Method) -> Recipe:
+    loss = natural_loss(clients)
+    model = {"squared": "linear", "hinge": "svm"}.get(loss, "mlp") if recipe.model == "auto" else recipe.model
+    given = recipe.loss or models.LOSS.get(model) or loss
+    if given not in LOSSES:
+        raise unknown("loss", given, LOSSES)
+    fits = given == loss or (given == "squared" and loss == "hinge")  # least squares on −1/+1 is a classifier too
+    what = {"squared": "numbers", "hinge": "-1/+1"}.get(loss, f"{clients.classes} classes")
+    need(
+        fits,
+        f"{model} with {given} loss does not fit {recipe.data}, whose targets are {what}; "
+        f"use {'softmax or mlp' if loss == 'cross-entropy' else 'linear' if loss == 'squared' else 'svm'}.",
+    )
+    seen = len(clients) - held_out(len(clients), recipe.unseen)
+    cohort = seen if recipe.cohort is None else recipe.cohort
+    known: dict[str, Any] = {"model": model, "loss": given, "clients": len(clients), "cohort": cohort}
+    if recipe.partition == "auto":
+        made = clients.about.get("partition")
+        known["partition"] = made["name"] if isinstance(made, dict) else "natural"
+    return _resolved(recipe, method).replace(**known | _noise(recipe, seen, cohort))
+
+
+def privacy(recipe: Recipe) -> Privacy | None:
+    """How private the run is; None where it is not."""
+    asked = {name: getattr(recipe, name) for name, about in SETTINGS.items() if about.group == "privacy"}
+    given = {name.removeprefix("dp_"): v for name, v in asked.items() if v is not None}
+    if recipe.dp_noise is None and recipe.dp_epsilon is None:
+        need(not given, f"dp_{next(iter(given), '')} does nothing without dp_noise or dp_epsilon; give one of them.")
+        return None
+    return Privacy(**given)
+
+
+def _noise(recipe: Recipe, clients: int, cohort: int) -> dict[str, Any]:
+    """The noise for an ε that was asked for. A run that goes on keeps its noise, and spends more."""
+    asked = privacy(recipe)
+    if recipe.dp_epsilon is None or asked is None or not 1 <= cohort <= clients:
+        return {}
+    draws = privacy_account.CohortDraws(clients, cohort, recipe.sampling, recipe.seed)
+    return {"dp_epsilon": None, "dp_noise": privacy_account.with_noise(asked, draws, recipe.rounds).noise}
+
+
+def fingerprint(full: Recipe, clients: Clients) -> str:
+    """What a checkpoint must agree with to be continued: the data, and all settings of a complete recipe that are not
+    free."""
+    kept = {name: value for name, value in full.values().items() if not SETTINGS[name].free}
+    found = hashlib.sha256(json.dumps(kept, sort_keys=True).encode())
+    for array in (clients.x.cpu().numpy(), clients.y.cpu().numpy(), clients.bounds):
+        found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()
+
+
+def goal(traffic: Traffic) -> Goal:
+    """What may end a run before its last round."""
+    return Goal(None if traffic.budget is None else parse_bytes(traffic.budget), traffic.target_accuracy)
 
 
 def natural_loss(clients: Clients) -> str:
@@ -36,64 +176,91 @@ def natural_loss(clients: Clients) -> str:
     return "squared" if clients.classes is None else "hinge" if clients.y.is_floating_point() else "cross-entropy"
 
 
+# --- from a recipe to a run -------------------------------------------------------------------------------------------
+
+
+def assemble(recipe: Recipe, clients: Clients, folder: Path | None = None) -> Result:
+    """The run of a recipe, ready to play."""
+    return assembled(recipe, clients, folder)[0]
+
+
+def assembled(recipe: Recipe, clients: Clients, folder: Path | None = None) -> tuple[Result, Recipe]:
+    """The same, and the complete recipe."""
+    method = _method(recipe)
+    full = _completed(recipe, clients, method)
+    exact = [k for k, v in full.settings.items() if isinstance(v, dict) and v.get("kind") == "exact"]
+    need(
+        not exact or (full.model == "linear" and full.loss == "squared"),
+        f"the exact solver needs linear with squared loss; got {full.model} with {full.loss}. Use sgd or inexact.",
+    )
+    outputs = 1 if clients.classes is None or clients.y.is_floating_point() else clients.classes
+    about = {name: getattr(full, name) for name in ("method", "data", "partition", "model", "seed")}
+    result = prepare(
+        method,
+        models.build(full.model, tuple(clients.x.shape[1:]), outputs),
+        clients,
+        recipe.rounds,
+        seed=recipe.seed,
+        loss=full.loss,
+        federation=recipe.group(Federation),
+        attack=full.group(Attacked),
+        privacy=privacy(full),
+        traffic=recipe.group(Traffic),
+        execution=recipe.group(Execution),
+        evaluation=recipe.group(Evaluation),
+        folder=folder,
+        about=about,
+    )
+    return result, full
+
+
 def prepare(
     method: Method,
     model: nn.Module,
     clients: Clients,
+    rounds: int = Learning.rounds,
     *,
-    seed: int = 0,
+    seed: int = Learning.seed,
     loss: str | Loss | None = None,
     metric: Loss | None = None,
-    cohort: int | None = None,
-    sampling: str = "uniform",
-    engine: str = "local",
-    chunk: int | None = None,
-    workers: int | None = None,
-    store: Path | None = None,
-    address: str | None = None,
-    folder: Path | None = None,
-    compile: bool = False,
-    attack: Attack | None = None,
-    attackers: float = 0.0,
-    failures: Failures | None = None,
-    compress: Compressor | None = None,
-    compress_down: Compressor | None = None,
-    goal: Goal | None = None,
-    report: str = "last",
-    oracle: bool = False,
-    privacy: Privacy | None = None,
-    rounds: int | None = None,
-    unseen: Clients | None = None,
-    unseen_steps: int = 10,
     pretrained: bool = False,
-    dtype: torch.dtype = torch.float32,
-    device: str = "cpu",
-    settings: dict[str, Any] | None = None,
+    compile: bool = False,
+    unseen: Clients | None = None,
+    federation: Federation | None = None,
+    attack: Attacked | None = None,
+    privacy: Privacy | None = None,
+    traffic: Traffic | None = None,
+    execution: Execution | None = None,
+    evaluation: Evaluation | None = None,
+    folder: Path | None = None,
+    about: dict[str, Any] | None = None,
 ) -> Result:
-    """Everything a run needs, before its first round. All that can be refused is refused here.
+    """Everything a run needs, before its first round; `fit` says what the arguments are.
 
-    With `attackers` but no `attack` nobody attacks, and the same clients as with one are left out of the scores.
+    With attackers but no attack nobody attacks, and the same clients as with one are left out of the scores.
     """
-    one_of("a run", "engine", engine, ENGINES)
+    federation, attacked = federation or Federation(), attack or Attacked()
+    traffic, execution, evaluation = traffic or Traffic(), execution or Execution(), evaluation or Evaluation()
+    dtype, device = _place(execution)
+    need(rounds >= 1, f"a run needs at least 1 round; got {rounds}.")
     need(
-        address is None or engine == "ray", f"an address is that of a Ray cluster, for the engine ray; got {address!r}."
-    )
-    need(chunk is None or chunk >= 1, f"a chunk holds at least 1 client; got {chunk}.")
-    need(workers is None or workers >= 1, f"a run needs at least 1 worker; got {workers}.")
-    need(
-        report != "best" or clients.counts("validation").sum() > 0,
+        evaluation.report != "best" or clients.counts("validation").sum() > 0,
         "the best round is chosen on validation data, and no client has any; report the last, or see --parts.",
     )
+    if federation.unseen:
+        need(unseen is None, "unseen clients are a share of the clients, or others; got both.")
+        clients, unseen = hold_out(clients, federation.unseen, seed)
     need(
-        report == "last" or unseen is None,
+        evaluation.report == "last" or unseen is None,
         "clients that join meet the server as it is after the last round; with unseen clients report the last.",
     )
-    need(unseen_steps >= 0, f"a newcomer makes 0 visits or more; got {unseen_steps}.")
+    need(federation.unseen_steps >= 0, f"a newcomer makes 0 visits or more; got {federation.unseen_steps}.")
     loss = loss or natural_loss(clients)
-    cohort = len(clients) if cohort is None else cohort
-    attack = attack or Attack()
-    hostile = hostile_clients(len(clients), attackers, seed)
-    clients = attack.data(clients.to(device, dtype), hostile, seed) if hostile else clients.to(device, dtype)
+    cohort = len(clients) if federation.cohort is None else federation.cohort
+    hostility, share = _attack(attacked)
+    hostile = hostile_clients(len(clients), share, seed)
+    clients = clients.to(device, dtype)
+    clients = hostility.data(clients, hostile, seed) if hostile else clients
     own = copy.deepcopy(model).to(device, dtype)  # the user's model stays as it is
     task = ModelTask(own, loss, compile=compile, metric=metric)
     _check_fit(task, clients)
@@ -102,59 +269,105 @@ def prepare(
     played = _with_aggregator(method, method.shared(server) is not None, cohort, len(clients))
     sends = len(method.downlink(server, torch.zeros(1, dtype=torch.int64), 0)) > 0
     if privacy is not None and sends and 1 <= cohort <= len(clients):  # another cohort is refused by the run
-        draws = privacy_account.CohortDraws(len(clients), cohort, sampling, seed)
-        privacy = _checked(privacy, draws, rounds, failures or Failures(), report)
+        draws = privacy_account.CohortDraws(len(clients), cohort, federation.sampling, seed)
+        privacy = _private(privacy, draws, rounds, federation, evaluation)
         played = Private(method, privacy, cohort, seed)
         server, start = played.init(problem)
-    played = Hostile(played, attack, hostile, seed, cohort) if hostile else played
-    if compress is not None or compress_down is not None:
-        played = Compressed(played, compress, compress_down, seed)
+    played = Hostile(played, hostility, hostile, seed, cohort) if hostile else played
+    up, down = _compressor(traffic.compress), _compressor(traffic.compress_down)
+    if up is not None or down is not None:
+        played = Compressed(played, up, down, seed)
         server, start = played.init(problem)
+    store = None if execution.store == "memory" or folder is None else folder / "state" / "rows"
     memory.check(method, problem.start, len(clients), server, start, cohort, store is not None)
-    if workers is not None and workers > cores() and address is None:
-        text = f"{workers} workers on {cores()} cores take turns: that is slower than {cores()}."
-        warnings.warn(text, stacklevel=2)
-    made: Engine
-    if engine == "ray":
-        from ..engines.ray.engine import RayEngine
-
-        made = RayEngine(played, task, clients, start, seed, chunk, workers, store, address, folder)
-    elif engine == "local":
-        made = LocalEngine(played, task, clients, start, seed, chunk, workers, store)
-    else:
-        made = SerialEngine(played, task, clients, start, seed, store)
-    run = Run(played, made, problem, server, cohort, sampling, store, failures or Failures(), report, goal or Goal())
-    about = {
+    engine = _engine(execution, played, task, clients, start, seed, store, folder)
+    run = Run(played, engine, problem, server, cohort, federation, store, report=evaluation.report, goal=goal(traffic))
+    settings = {
         "method": type(getattr(method, "method", method)).__name__.lower(),  # of a wrapped one, what is inside
         "settings": to_table(method),
         "data": clients.about.get("source", "own"),
         "partition": _partition(clients),
         "model": type(model).__name__,
         "seed": seed,
-        "attack": spelled(attacks.NAMES, attack, short=True) if attack != Attack() else "none",
-        "attackers": attackers,
+        "attack": spelled(attacks.NAMES, hostility, short=True) if hostility != Attack() else "none",
+        "attackers": share,
         "aggregator": _rule(method),
-        "compress": _spelled(compress),
-        "compress_down": _spelled(compress_down),
-        "oracle": oracle,
+        "compress": _spelled(up),
+        "compress_down": _spelled(down),
+        "oracle": evaluation.oracle,
     }
-    return Result(
-        run, task, clients, about | (settings or {}), privacy, unseen and unseen.to(device, dtype), unseen_steps
+    late = None if unseen is None else unseen.to(device, dtype)
+    return Result(run, task, clients, settings | (about or {}), privacy, late, federation.unseen_steps)
+
+
+def _place(execution: Execution) -> tuple[torch.dtype, str]:
+    """The dtype and the device."""
+    name = str(execution.dtype).removeprefix("torch.")
+    if name not in TYPES:
+        raise unknown("dtype", name, TYPES)
+    device = execution.device
+    need(
+        device == "cpu" or (device.startswith("cuda") and torch.cuda.is_available()),
+        f"device is cpu, or cuda where there is one; got {device!r}.",
     )
+    return TYPES[name], device
 
 
-def _checked(
-    privacy: Privacy, draws: privacy_account.CohortDraws, rounds: int | None, failures: Failures, report: str
+def _attack(attacked: Attacked) -> tuple[Attack, float]:
+    """What hostile clients do, and their share."""
+    wanted = attack(attacked.attack) if isinstance(attacked.attack, str) else attacked.attack
+    share = (0.0 if wanted is None else 0.2) if attacked.attackers is None else attacked.attackers
+    return wanted or Attack(), share
+
+
+def _compressor(wanted: str | Compressor) -> Compressor | None:
+    return compressor(wanted) if isinstance(wanted, str) else wanted
+
+
+def _engine(
+    execution: Execution,
+    played: Method,
+    task: ModelTask,
+    clients: Clients,
+    start: dict[str, torch.Tensor],
+    seed: int,
+    store: Path | None,
+    folder: Path | None,
+) -> Engine:
+    """Where the clients live."""
+    kind, chunk, workers, address = execution.engine, execution.chunk, execution.workers, execution.address
+    need(address is None or kind == "ray", f"an address is that of a Ray cluster, for the engine ray; got {address!r}.")
+    need(chunk is None or chunk >= 1, f"a chunk holds at least 1 client; got {chunk}.")
+    need(workers is None or workers >= 1, f"a run needs at least 1 worker; got {workers}.")
+    if workers is not None and workers > cores() and address is None:
+        text = f"{workers} workers on {cores()} cores take turns: that is slower than {cores()}."
+        warnings.warn(text, stacklevel=4)
+    if kind == "ray":
+        from ..engines.ray.engine import RayEngine
+
+        shared = None if folder is None else folder / "state" / "ray"
+        return RayEngine(played, task, clients, start, seed, chunk, workers, store, address, shared)
+    if kind == "serial":
+        return SerialEngine(played, task, clients, start, seed, store)
+    return LocalEngine(played, task, clients, start, seed, chunk, workers, store)
+
+
+def _private(
+    privacy: Privacy,
+    draws: privacy_account.CohortDraws,
+    rounds: int,
+    federation: Federation,
+    evaluation: Evaluation,
 ) -> Privacy:
     """The same with its noise; all that would break the guarantee is refused."""
     need(draws.sampling != "size", "privacy needs cohorts that do not depend on data; sample uniform or poisson.")
     need(
-        not failures.stragglers or failures.stale == "discard",
+        not federation.stragglers or federation.stale == "discard",
         "privacy counts on a client's message in the round it was asked in; use --stale discard with stragglers.",
     )
-    need(report == "last", "the best round is chosen on clients' data, outside of the guarantee; report the last.")
-    need(privacy.noise is not None or rounds is not None, "to find the noise for an epsilon the rounds must be known.")
-    return privacy_account.with_noise(privacy, draws, rounds or 1)
+    last = evaluation.report == "last"
+    need(last, "the best round is chosen on clients' data, outside of the guarantee; report the last.")
+    return privacy_account.with_noise(privacy, draws, rounds)
 
 
 def _spelled(compressor: Compressor | None) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -13,9 +12,10 @@ from ..core import Engine, Method
 from ..data import Clients, facts
 from ..errors import need
 from ..storage import write_json
-from .assemble import prepare
-from .bytes import Goal, parse_bytes
-from .recipe import Recipe
+from ..tasks.task import Loss
+from ..wrappers import Privacy
+from .assemble import assembled, fingerprint, prepare
+from .recipe import Attacked, Evaluation, Execution, Federation, Learning, Recipe, Traffic
 from .result import Result, write_history
 from .rounds import play
 from .trackers import Tracker, Tracking
@@ -27,37 +27,62 @@ def fit(
     method: Method,
     model: nn.Module,
     clients: Clients,
-    rounds: int = 50,
+    rounds: int = Learning.rounds,
     *,
-    evaluate_every: int = 10,
-    diagnose: bool = True,
-    budget: str | int | None = None,
-    target_accuracy: float | None = None,
+    seed: int = Learning.seed,
+    loss: str | Loss | None = None,
+    metric: Loss | None = None,
+    pretrained: bool = False,
+    compile: bool = False,
+    unseen: Clients | None = None,
+    federation: Federation | None = None,
+    attack: Attacked | None = None,
+    privacy: Privacy | None = None,
+    traffic: Traffic | None = None,
+    execution: Execution | None = None,
+    evaluation: Evaluation | None = None,
+    folder: str | Path | None = None,
     track: Sequence[str | Tracker] = (),
-    **options: Any,
 ) -> Result:
     """Run `method` for `rounds` rounds on `clients`; every client starts from the same weights.
 
-    It ends earlier where the next round could exceed the `budget` ("4MB": bytes up and down together), or where the
-    mean validation accuracy reaches `target_accuracy` in an evaluated round. `track` says where scores go as it runs:
-    "csv:scores.csv", "tensorboard:logs", "mlflow:URI", or anything with write(round, scores) and close().
-
-    Options: seed; loss ("cross-entropy", "squared", "hinge" or a function of outputs [b, k] and targets [b] that
-    gives [b]); metric (a function of the same kind, the higher the better, in place of accuracy or R²); pretrained
-    (start from `model`'s own weights, else its layers are drawn anew from the seed); cohort, sampling; attack (of
-    sartor.attacks), attackers (their share); failures (drop, stragglers); compress, compress_down (of
-    sartor.compressors); report ("best": scores and models of the round with the best mean validation accuracy, in
-    place of the "last"); oracle (also score the choice between personal and global made on test data, as some papers
-    do); privacy (Privacy(noise=1.0, clip=0.5): what leaves a client is clipped and noisy); unseen (clients that take
-    no part and are served when training is over), unseen_steps (with how many visits); engine, chunk, workers; address
-    (of a Ray cluster), folder (for it: one that all its machines share); store (a folder for states larger than
-    memory); compile (torch.compile for an own model of other than plain layers: 10 to 30 seconds first, then a little
-    faster); dtype, device.
+    loss: "cross-entropy", "squared", "hinge", or a function of outputs [b, k] and targets [b] that gives [b].
+    metric: a function of the same kind, the higher the better, in place of accuracy or R².
+    pretrained: start from the weights of `model`; else its layers are drawn anew from the seed.
+    compile: torch.compile for a model of other than plain layers: 10 to 30 seconds first, then a little faster.
+    unseen: clients that take no part and get their models when training is over.
+    federation: st.Federation(cohort=10, drop=0.1): who is asked in each round, who does not answer.
+    attack: st.Attacked(st.attacks.SignFlip(), 0.2): what a share of hostile clients does.
+    privacy: st.Privacy(noise=1.0, clip=0.5): what leaves a client is clipped and noisy.
+    traffic: st.Traffic(compress="top-k(k=0.05)", budget="4MB"): messages in fewer bytes; when to stop early.
+    execution: st.Execution(engine="serial", dtype="float64"): where and with what clients are computed.
+    evaluation: st.Evaluation(evaluate_every=5, report="best"): when models are scored, which round is reported.
+    folder: where client states are kept with Execution(store="disk"), and what the machines of a Ray cluster share.
+    track: where scores go as it runs: "csv:scores.csv", "tensorboard:logs", "mlflow:URI", or anything with
+    write(round, scores) and close().
     """
-    goal = Goal(None if budget is None else parse_bytes(budget), target_accuracy)
-    result = prepare(method, model, clients, rounds=rounds, goal=goal, **options)
+    evaluation = evaluation or Evaluation()
+    result = prepare(
+        method,
+        model,
+        clients,
+        rounds,
+        seed=seed,
+        loss=loss,
+        metric=metric,
+        pretrained=pretrained,
+        compile=compile,
+        unseen=unseen,
+        federation=federation,
+        attack=attack,
+        privacy=privacy,
+        traffic=traffic,
+        execution=execution,
+        evaluation=evaluation,
+        folder=None if folder is None else Path(folder),
+    )
     with Tracking(track, f"{result.settings['method']}-{result.settings['seed']}") as tracking:
-        for _ in play(result.run, rounds, evaluate_every=evaluate_every, diagnose=diagnose):
+        for _ in play(result.run, rounds, evaluate_every=evaluation.evaluate_every, diagnose=evaluation.diagnostics):
             tracking.look(result.history)
     return result
 
@@ -72,16 +97,16 @@ def play_recipe(
     """
     if folder is not None and not (folder / CHECKPOINT).exists():
         shutil.rmtree(folder / ROWS, ignore_errors=True)  # of a run that was killed before its first checkpoint
-    result = recipe.start(clients, folder)
+    result, full = assembled(recipe, clients, folder)
     result.run.engine = engine or result.run.engine
     checkpoint, mark = None, ""
     if folder is not None:
-        checkpoint, mark = folder / CHECKPOINT, recipe.fingerprint(clients)
+        checkpoint, mark = folder / CHECKPOINT, fingerprint(full, clients)
         if checkpoint.exists():
             result.run.restore(checkpoint, mark)
             played = result.run.round
             need(played <= recipe.rounds, f"{folder} has played {played} rounds; it cannot go back to {recipe.rounds}.")
-        recipe.complete(clients).save(folder)  # not before it is sure that the folder's checkpoint is this run's
+        full.save(folder)  # not before it is sure that the folder's checkpoint is this run's
         write_json(folder / "data.json", facts(clients))
     yield result
     for line in play(

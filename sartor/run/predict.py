@@ -25,8 +25,9 @@ from ..errors import SartorError, need, one_of, unknown
 from ..run.play import CHECKPOINT
 from ..storage import load_sealed, read_json
 from ..tasks.task import ModelTask
+from .assemble import TYPES, assembled, clients_of, fingerprint
 from .export import outputs_of, said, write
-from .recipe import TYPES, Recipe
+from .recipe import Recipe
 from .result import Result
 
 MODELS = ("chosen", "personal", "global")
@@ -60,7 +61,7 @@ class Served:
     @cached_property
     def _task(self) -> ModelTask:
         model = models.build(self.recipe.model, self.inputs.shape, outputs_of(self.inputs))
-        return ModelTask(model.to(TYPES[self.recipe.dtype]), self.recipe.loss or "cross-entropy")
+        return ModelTask(model.to(TYPES[str(self.recipe.dtype)]), self.recipe.loss or "cross-entropy")
 
     @cached_property
     def _files(self) -> dict[str, State]:
@@ -121,9 +122,9 @@ class Served:
     @cached_property
     def result(self) -> Result:
         """The run as it was when it ended, with its data."""
-        clients = self.recipe.split(self.recipe.dataset())
-        result = self.recipe.start(clients, self.folder)
-        result.run.restore(self.folder / CHECKPOINT, self.recipe.fingerprint(clients))
+        clients = clients_of(self.recipe)
+        result, full = assembled(self.recipe, clients, self.folder)
+        result.run.restore(self.folder / CHECKPOINT, fingerprint(full, clients))
         return result
 
     def newcomer(self, path: Path, steps: int, model: str) -> Chosen:
@@ -137,7 +138,7 @@ class Served:
         inputs, client = self.inputs, None
         if inputs.how == "own" and len(own.x) >= self.recipe.minimum:
             inputs, client = inputs.with_own(learn(own.x, [slice(0, len(own.x))], inputs.columns, "own")), 0
-        x = inputs.ready(own.x, client, TYPES[self.recipe.dtype])
+        x = inputs.ready(own.x, client, TYPES[str(self.recipe.dtype)])
         module = self._module("global", None) if model == "global" else self.result.newcomer((x.numpy(), own.y), steps)
         return Chosen([(module, inputs, client)], "global" if model == "global" else "newcomer")
 
@@ -148,7 +149,7 @@ class Served:
         """[n, classes] probabilities, or [n, 1] numbers."""
         total: np.ndarray | float = 0.0
         for module, inputs, client in chosen.modules:
-            ready = inputs.ready(x, client, TYPES[self.recipe.dtype])
+            ready = inputs.ready(x, client, TYPES[str(self.recipe.dtype)])
             output = torch.cat([module(part) for part in torch.split(ready, _AT_ONCE)])
             total = total + said(output, inputs) / len(chosen.modules)
         assert isinstance(total, np.ndarray)

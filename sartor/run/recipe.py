@@ -1,287 +1,406 @@
-"""A recipe: every setting of a run, checked, as TOML and back. The command line fills it in, a run folder keeps it."""
+"""A run, declared once: every setting with its default, its help text and what may be done with it.
+
+Settings come in groups. From this one declaration come the options of every command, the tables of recipe.toml, the
+keyword groups of `fit`, what a checkpoint must agree with, what the parties of a federation must agree on, and the
+command that repeats a run. Nothing here computes: `assemble` turns a recipe into a run, `play` plays it.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import json
+import dataclasses
 import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-import numpy as np
-import tomli_w
-import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from .. import compressors, data, models
-from ..data import Clients, Dataset
-from ..data.tables.client_keys import SPELLINGS
-from ..data.tables.columns import WAYS
 from ..errors import SartorError, need, one_of, unknown
 from ..storage import write_text
-from ..tasks import task
-from ..wrappers import Privacy, attacks, check_attackers
-from . import privacy_account
-from .absences import Failures
-from .assemble import natural_loss, prepare
-from .bytes import Goal, parse_bytes
-from .newcomers import held_out, hold_out
-from .result import Result
-from .settings import aggregator, attack, compressor, method_from, spelled, to_table
 
-TYPES = {"float32": torch.float32, "float64": torch.float64}
-# What may change when a run goes on.
-FREE = (
-    *("rounds", "evaluate_every", "checkpoint_every", "engine", "chunk", "workers", "address"),
-    *("diagnostics", "oracle", "patience", "budget", "target_accuracy"),
-)
+if TYPE_CHECKING:
+    import torch
+
+    from ..compressors import Compressor
+    from ..wrappers import Attack
+
+Group = TypeVar("Group", bound="Settings")
 
 
-class Recipe(BaseModel):
-    """One run. Fields have the names of the command line's options."""
+@dataclass(frozen=True)
+class About:
+    """What is known of a setting besides its name and type."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    default: Any
+    help: str
+    group: str = ""
+    type: str = ""
+    common: bool = False  # among the dozen options that most people need
+    free: bool = False  # may change when a run goes on from its checkpoint
+    idle: bool = False  # changes nothing in a run's numbers
+    own: bool = False  # each party of a federation has its own: nobody need agree on it
+    pretended: bool = False  # what only a simulation can pretend; a real federation refuses it
+    undeployed: str = ""  # why a real federation cannot do it yet
+    least: int | None = None
+    below: int | None = None
+    share: bool = False  # a share of clients, in [0, 1)
+    choices: tuple[str, ...] = ()
+    names: str = ""  # the kind of `sartor list` that it names
+    auto: bool = False  # the default depends on the rest, and the help text says how
 
-    method: str = "flame"
-    settings: dict[str, Any] = {}  # the method's own fields
-    solver: dict[str, Any] = {}  # kind, lr, epochs, steps, batch, ...: in place of the method's default solver's
-    data: str = "digits"
-    target: str | None = None  # of a user's own table
-    client_key: str | None = None
-    leave_out: list[str] = []  # columns of a table that are not looked at
-    columns: str = "own"  # a table's numbers: to scale by each client's own statistics, by pooled ones, or raw
-    spellings: str = "refuse"  # clients whose names differ in spelling only: refuse, apart or together
-    partition: str = "auto"  # natural where the data say whose each sample is, else hybrid
-    clients: int | None = None  # none: 10, or every natural client
-    minimum: int = 10  # samples that each client has at least
-    parts: list[float] = [0.72, 0.08, 0.20]  # train, validation, test
-    model: str = "auto"  # mlp; linear for regression, svm for targets −1/+1
-    loss: str | None = None  # none: what fits the data
-    rounds: int = Field(50, ge=1)
-    cohort: int | None = None  # none: everyone
-    sampling: str = "uniform"
-    aggregator: str = "mean"
-    attack: str = "none"
-    attackers: float | None = None  # the share of clients that attacks; none: 0.2 where there is an attack, else 0
-    drop: float = 0.0  # the share of clients that is not reached in a round
-    stragglers: float = 0.0  # the share that answers a round late
-    stale: str = "use"  # late answers; or discard
-    patience: int = 10  # rounds without an answer after which the run stops
-    unseen: float = 0.0  # the share of clients that takes no part and is served when training is over
-    unseen_steps: int = 10  # with so many visits of each
-    dp_noise: float | None = None  # differential privacy: the noise, a multiple of the clip; none: not private ...
-    dp_epsilon: float | None = None  # ... or the ε for which the noise is to be found
-    dp_clip: float | None = None  # none: 1
-    dp_delta: float | None = None  # none: 1e-5
-    dp_where: str | None = None  # server (also none) or client
-    dp_accountant: str | None = None  # rdp (also none) or prv
-    compress: str = "none"  # how messages are compressed
-    compress_down: str = "none"  # and what the server sends
-    budget: str | None = None  # bytes up and down that a run may take, as in 4MB; none: any
-    target_accuracy: float | None = None  # the mean validation accuracy that ends a run
-    seed: int = Field(0, ge=0, lt=2**63)
-    engine: str = "local"
-    chunk: int | None = None
-    workers: int | None = None
-    address: str | None = None  # of a Ray cluster: auto or HOST:PORT; none: the engine ray starts its own
-    store: str = "memory"  # or disk: client states in the run's folder, for federations larger than memory
-    dtype: str = "float32"
-    device: str = "cpu"
-    evaluate_every: int = Field(10, ge=1)
-    checkpoint_every: int = Field(10, ge=1)
-    diagnostics: bool = True
-    report: str = "last"  # or best: the scores and models of the round that was best on validation data
-    oracle: bool = False  # score the choice between personal and global on test data, too: to compare with papers
 
-    def dataset(self) -> Dataset:
-        """The data, before they are split."""
-        given = {"target": self.target, "client_key": self.client_key, "drop": self.leave_out or None}
-        given |= {"spellings": None if self.spellings == "refuse" else self.spellings}
-        return data.load(self.data, **{k: v for k, v in given.items() if v is not None})
+def setting(default: Any, help: str, **about: Any) -> Any:
+    """A field of a group."""
+    metadata = {"about": About(default, help, **about)}
+    if isinstance(default, list | dict):
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
 
-    def split(self, dataset: Dataset) -> Clients:
-        """The clients."""
-        return dataset.split(
-            self.dealt(dataset),
-            self.clients,
-            self.seed,
-            tuple(self.parts),
-            self.minimum,
-            TYPES.get(self.dtype, torch.float32),
-            columns=self.columns,
-        )
 
-    def dealt(self, dataset: Dataset) -> str:
-        """How the data are dealt out."""
-        if self.partition != "auto":
-            return self.partition
-        return "hybrid" if dataset.keys is None else "natural"
+class Settings:
+    """A group of settings. Plain values are checked; objects of the library are taken as they are."""
 
-    def start(self, clients: Clients, folder: Path | None = None) -> Result:
-        """The run, ready to play. All that can be refused is refused here."""
-        full = self.complete(clients)
-        if self.dtype not in TYPES:
-            raise unknown("dtype", self.dtype, TYPES)
-        need(
-            self.device == "cpu" or (self.device.startswith("cuda") and torch.cuda.is_available()),
-            f"device is cpu, or cuda where there is one; got {self.device!r}.",
-        )
-        exact = [k for k, v in full.settings.items() if isinstance(v, dict) and v.get("kind") == "exact"]
-        need(
-            not exact or (full.model == "linear" and full.loss == "squared"),
-            f"the exact solver needs linear with squared loss; got {full.model} with {full.loss}. Use sgd or inexact.",
-        )
-        outputs = 1 if clients.classes is None or clients.y.is_floating_point() else clients.classes
-        model = models.build(full.model, tuple(clients.x.shape[1:]), outputs)
-        seen, unseen = hold_out(clients, self.unseen, self.seed)
-        about = {k: getattr(full, k) for k in ("method", "data", "partition", "model", "seed")}
-        return prepare(
-            method_from(self.method, self._settings(), self.solver),
-            model,
-            seen,
-            seed=self.seed,
-            loss=full.loss,
-            cohort=full.cohort,
-            sampling=self.sampling,
-            engine=self.engine,
-            chunk=self.chunk,
-            workers=self.workers,
-            store=None if self.store == "memory" or folder is None else folder / "state" / "rows",
-            address=self.address,
-            folder=None if folder is None else folder / "state" / "ray",
-            attack=attack(full.attack),
-            attackers=full.attackers or 0.0,
-            failures=self._failures(),
-            compress=compressor(self.compress),
-            compress_down=compressor(self.compress_down),
-            goal=self._goal(),
-            dtype=TYPES[self.dtype],
-            device=self.device,
-            report=self.report,
-            oracle=self.oracle,
-            privacy=full.privacy(),
-            rounds=self.rounds,
-            unseen=unseen,
-            unseen_steps=self.unseen_steps,
-            settings=about,
-        )
+    title: ClassVar[str] = ""  # of its table in recipe.toml, and of its panel in --help
 
-    def complete(self, clients: Clients) -> Recipe:
-        """The same run with everything written out that was left to the method or to the data."""
-        loss = natural_loss(clients)
-        model = {"squared": "linear", "hinge": "svm"}.get(loss, "mlp") if self.model == "auto" else self.model
-        given = self.loss or models.LOSS.get(model) or loss
-        if given not in task.LOSSES:
-            raise unknown("loss", given, task.LOSSES)
-        fits = given == loss or (given == "squared" and loss == "hinge")  # least squares on −1/+1 is a classifier too
-        what = {"squared": "numbers", "hinge": "-1/+1"}.get(loss, f"{clients.classes} classes")
-        need(
-            fits,
-            f"{model} with {given} loss does not fit {self.data}, whose targets are {what}; "
-            f"use {'softmax or mlp' if loss == 'cross-entropy' else 'linear' if loss == 'squared' else 'svm'}.",
-        )
-        seen = len(clients) - held_out(len(clients), self.unseen)
-        cohort = seen if self.cohort is None else self.cohort
-        known: dict[str, Any] = {"model": model, "loss": given, "clients": len(clients), "cohort": cohort}
-        if self.partition == "auto":
-            made = clients.about.get("partition")
-            known["partition"] = made["name"] if isinstance(made, dict) else "natural"
-        return self.resolved().model_copy(update=known | self._noise(seen, cohort))
+    def __post_init__(self) -> None:
+        for name, about in SETTINGS.items():
+            if hasattr(self, name):
+                object.__setattr__(self, name, _checked(name, about, getattr(self, name)))
 
-    def privacy(self) -> Privacy | None:
-        """How private the run is; None where it is not."""
-        given = {
-            k.removeprefix("dp_"): v for k, v in self.model_dump().items() if k.startswith("dp_") and v is not None
-        }
-        if self.dp_noise is None and self.dp_epsilon is None:
-            need(
-                not given, f"dp_{next(iter(given), '')} does nothing without dp_noise or dp_epsilon; give one of them."
-            )
-            return None
-        return Privacy(**given)
 
-    def _noise(self, clients: int, cohort: int) -> dict[str, Any]:
-        """The noise for an ε that was asked for. A run that goes on keeps its noise, and spends more."""
-        asked = self.privacy()
-        if self.dp_epsilon is None or asked is None or not 1 <= cohort <= clients:
-            return {}
-        draws = privacy_account.CohortDraws(clients, cohort, self.sampling, self.seed)
-        return {"dp_epsilon": None, "dp_noise": privacy_account.with_noise(asked, draws, self.rounds).noise}
+# Each group's fields have the names of the command line's options.
 
-    def _settings(self) -> dict[str, Any]:
-        aggregator(self.aggregator)
-        return self.settings if self.aggregator == "mean" else self.settings | {"aggregate": self.aggregator}
 
-    def resolved(self) -> Recipe:
-        """The same run with every setting of its method written out; refuses what no data could mend."""
-        method = method_from(self.method, self._settings(), self.solver)
-        if self.partition != "auto":
-            data.parse(self.partition)
-        one_of("a run", "store", self.store, ["memory", "disk"])
-        one_of("a run", "columns", self.columns, WAYS)
-        one_of("a run", "spellings", self.spellings, SPELLINGS)
-        self._failures()
-        self._goal()
-        wanted = attack(self.attack)
-        share = (0.0 if wanted is None else 0.2) if self.attackers is None else self.attackers
-        check_attackers(share)
-        known: dict[str, Any] = {
-            "attack": "none" if wanted is None else spelled(attacks.NAMES, wanted),
-            "attackers": share,
-        }
-        if (asked := self.privacy()) is not None:
-            own = ("clip", "delta", "where", "accountant")
-            known |= {f"dp_{k}": getattr(asked, k) for k in own}
-        for way in ("compress", "compress_down"):
-            made = compressor(getattr(self, way))
-            known[way] = "none" if made is None else spelled(compressors.NAMES, made)
-        known |= {"settings": to_table(method), "solver": {}, "aggregator": "mean"}
-        return self.model_copy(update=known)
+@dataclass(frozen=True)
+class Data(Settings):
+    """What is learnt from, and how it is dealt out to clients."""
 
-    def _goal(self) -> Goal:
-        return Goal(None if self.budget is None else parse_bytes(self.budget), self.target_accuracy)
+    title = "data"
+    data: str = setting(
+        "digits",
+        "a data set's name (sartor list datasets), a .csv, .parquet or .npz file, or a folder of them",
+        common=True,
+        own=True,
+        names="datasets",
+    )
+    target: str | None = setting(None, "own tables: the column to predict", common=True, own=True)
+    client_key: str | None = setting(None, "own data: the column that names the client", common=True, own=True)
+    leave_out: list[str] = setting([], "own tables: a column to ignore; repeatable", own=True)
+    columns: str = setting(
+        "own",
+        "own tables: scale numbers by each client's own statistics, by pooled ones, or leave them raw",
+        choices=("own", "pooled", "raw"),
+    )
+    spellings: str = setting(
+        "refuse",
+        "clients whose names differ in spelling only: refuse, keep apart, or take together",
+        own=True,
+        choices=("refuse", "apart", "together"),
+    )
+    partition: str = setting(
+        "auto",
+        "how data are dealt out: hybrid, labels=2, dirichlet=0.5, natural, ... [natural where clients are known]",
+        common=True,
+        own=True,
+        names="partitions",
+        auto=True,
+    )
+    clients: int | None = setting(None, "how many clients [10, or every natural one]", common=True, own=True)
+    minimum: int = setting(10, "each client has at least so many samples")
+    parts: list[float] = setting([0.72, 0.08, 0.20], "shares of training, validation and test data")
 
-    def _failures(self) -> Failures:
-        return Failures(self.drop, self.stragglers, self.stale, self.patience)
+
+@dataclass(frozen=True)
+class Learning(Settings):
+    """The method, its settings and solver, the model, how long and with which seed."""
+
+    title = "method"
+    method: str = setting("flame", "the method (sartor list methods)", common=True, names="methods")
+    settings: dict[str, Any] = setting({}, "the method's own fields")
+    solver: dict[str, Any] = setting({}, "in place of the fields of the method's own solver")
+    aggregator: str = setting(
+        "mean", "how the server averages: mean, median, krum(f=2), ... (sartor list aggregators)", names="aggregators"
+    )
+    model: str = setting(
+        "auto",
+        "softmax, mlp, mlp(200,100), dnn, 2nn, cnn, linear, svm [what fits the data]",
+        common=True,
+        names="models",
+        auto=True,
+    )
+    loss: str | None = setting(None, "cross-entropy, squared or hinge [what fits the model]", names="losses")
+    rounds: int = setting(50, "communication rounds", common=True, free=True, least=1)
+    seed: int = setting(0, "the seed; results depend on it and the settings only", common=True, least=0, below=2**63)
+
+
+@dataclass(frozen=True)
+class Federation(Settings):
+    """Who takes part in a round, who fails to answer, who joins afterwards.
+
+    A dropped client is not reached: it does not train and stays as it was. A straggler trains on what it was sent in
+    this round, and its answer arrives in the next: there it counts ("use", unless the client answers anew) or is thrown
+    away ("discard"). Both are drawn anew in every round.
+    """
+
+    title = "federation"
+    cohort: int | None = setting(None, "clients asked per round [all]", common=True)
+    sampling: str = setting(
+        "uniform",
+        "cohorts drawn uniform, by size, or poisson (each client by its own coin)",
+        choices=("uniform", "size", "poisson"),
+    )
+    drop: float = setting(0.0, "the share of clients that cannot be reached in a round", share=True, pretended=True)
+    stragglers: float = setting(0.0, "the share of clients that answers a round late", share=True, pretended=True)
+    stale: str = setting("use", "late answers: use or discard", choices=("use", "discard"))
+    patience: int = setting(10, "stop after so many rounds in a row without any answer", free=True, idle=True, least=1)
+    unseen: float = setting(
+        0.0, "the share of clients that takes no part and gets its models afterwards", pretended=True
+    )
+    unseen_steps: int = setting(10, "how often each unseen client visits the server")
+
+
+@dataclass(frozen=True)
+class Attacked(Settings):
+    """Hostile clients. Scores are of the others."""
+
+    title = "attack"
+    attack: str | Attack = setting(
+        "none",
+        "what hostile clients do: none, sign-flip, gaussian(std=1), ... (sartor list attacks)",
+        pretended=True,
+        names="attacks",
+    )
+    attackers: float | None = setting(
+        None,
+        "the share of hostile clients; scores are of the others [0.2 with an attack, else 0]",
+        pretended=True,
+        auto=True,
+    )
+
+
+@dataclass(frozen=True)
+class PrivacySettings(Settings):
+    """Differential privacy at the level of clients."""
+
+    title = "privacy"
+    dp_noise: float | None = setting(
+        None,
+        "differential privacy: the noise, as a multiple of the clip",
+        undeployed="noise would be drawn from the seed that everybody knows",
+    )
+    dp_epsilon: float | None = setting(
+        None,
+        "differential privacy: the epsilon to find the noise for",
+        undeployed="noise would be drawn from the seed that everybody knows",
+    )
+    dp_clip: float | None = setting(None, "the most that a message may differ from the model it answers [1]")
+    dp_delta: float | None = setting(None, "the delta of the guarantee [1e-5]")
+    dp_where: str | None = setting(None, "noise is added by the server (trusted) or each client [server]")
+    dp_accountant: str | None = setting(None, "rdp, or prv (tighter, but numerical) [rdp]")
+
+
+@dataclass(frozen=True)
+class Traffic(Settings):
+    """Messages in fewer bytes, and runs that stop when enough bytes were sent or enough was learnt."""
+
+    title = "traffic"
+    compress: str | Compressor = setting(
+        "none",
+        "how messages are compressed: top-k(k=0.05), int8, ... (sartor list compressors)",
+        undeployed="messages are sent as they are",
+        names="compressors",
+    )
+    compress_down: str | Compressor = setting(
+        "none",
+        "the same for what the server sends",
+        undeployed="messages are sent as they are",
+        names="compressors",
+    )
+    budget: str | int | None = setting(
+        None, "stop before bytes up and down together exceed this, as in 4MB; 328020 is in bytes", free=True
+    )
+    target_accuracy: float | None = setting(
+        None, "stop when the mean validation accuracy in an evaluated round reaches this", free=True
+    )
+
+
+@dataclass(frozen=True)
+class Execution(Settings):
+    """Where and with what the clients are computed. Numbers do not depend on it, but for dtype and device."""
+
+    title = "execution"
+    engine: str = setting(
+        "local",
+        "local (vectorised), serial (one client at a time, to find errors) or ray",
+        free=True,
+        idle=True,
+        choices=("local", "serial", "ray"),
+    )
+    chunk: int | None = setting(None, "clients computed together [what fits the cache]", free=True, idle=True)
+    workers: int | None = setting(
+        None, "chunks computed side by side [2, or the number of cores; ray: its CPUs]", free=True, idle=True
+    )
+    address: str | None = setting(
+        None, "a Ray cluster to join: auto or HOST:PORT [ray starts its own here]", free=True, idle=True
+    )
+    store: str = setting(
+        "memory",
+        "where client states are kept: memory, or disk (in --out)",
+        own=True,
+        idle=True,
+        choices=("memory", "disk"),
+    )
+    dtype: str | torch.dtype = setting("float32", "float32 or float64")
+    device: str = setting("cpu", "cpu, or cuda where there is one", own=True)
+
+
+@dataclass(frozen=True)
+class Evaluation(Settings):
+    """When models are scored and kept, and which round is reported."""
+
+    title = "evaluation"
+    evaluate_every: int = setting(10, "rounds between evaluations", free=True, least=1)
+    checkpoint_every: int = setting(10, "rounds between checkpoints", free=True, idle=True, least=1)
+    diagnostics: bool = setting(True, "compute residuals and curvature at every evaluation", free=True, idle=True)
+    report: str = setting(
+        "last", "the round to report: last, or best (on validation data)", idle=True, choices=("last", "best")
+    )
+    oracle: bool = setting(False, "also score a choice made on test data, as some papers do", free=True, idle=True)
+
+
+GROUPS: tuple[type[Settings], ...] = (
+    Data, Learning, Federation, Attacked, PrivacySettings, Traffic, Execution, Evaluation,
+)  # fmt: skip
+SETTINGS: dict[str, About] = {
+    f.name: dataclasses.replace(f.metadata["about"], group=group.title, type=str(f.type))
+    for group in GROUPS
+    for f in dataclasses.fields(group)  # type: ignore[arg-type]
+}
+# Options of the command line that fill the solver's table: the field, its type, its help text.
+SOLVER_OPTIONS: dict[str, tuple[str, str, str]] = {
+    "solver": ("kind", "str", "sgd, adam, exact, inexact [the method's own]"),
+    "lr": ("lr", "float", "the local solver's step size"),
+    "epochs": ("epochs", "int", "local epochs per round"),
+    "steps": ("steps", "int", "local steps per round, in place of epochs"),
+    "batch": ("batch", "int", "minibatch size"),
+    "momentum": ("momentum", "float", "the local solver's momentum"),
+    "weight_decay": ("weight_decay", "float", "the local solver's weight decay"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(Data, Learning, Federation, Attacked, PrivacySettings, Traffic, Execution, Evaluation):
+    """One run: all groups together, every value plain."""
+
+    title = ""
+
+    def values(self) -> dict[str, Any]:
+        """Every setting by name, in the order of the groups."""
+        return {name: getattr(self, name) for name in _names(type(self))}
+
+    def group(self, kind: type[Group]) -> Group:
+        """The settings of one group."""
+        return kind(**{f.name: getattr(self, f.name) for f in dataclasses.fields(kind)})  # type: ignore[arg-type]
+
+    def replace(self, **changes: Any) -> Recipe:
+        """The same with other values."""
+        return dataclasses.replace(self, **changes)
 
     def toml(self) -> str:
-        """The text of recipe.toml."""
-        values = {k: v for k, v in self.model_dump().items() if v is not None and v != {}}
-        tables = {k: v for k, v in values.items() if isinstance(v, dict)}
-        return tomli_w.dumps({k: v for k, v in values.items() if k not in tables} | tables)
+        """The text of recipe.toml: a table for each group. What is none is left out, as TOML has none."""
+        import tomli_w
 
-    def fingerprint(self, clients: Clients) -> str:
-        """What a checkpoint must agree with to be continued: the data, and all settings that are not free."""
-        kept = {k: v for k, v in self.complete(clients).model_dump().items() if k not in FREE}
-        found = hashlib.sha256(json.dumps(kept, sort_keys=True).encode())
-        for array in (clients.x.cpu().numpy(), clients.y.cpu().numpy(), clients.bounds):
-            found.update(np.ascontiguousarray(array).data)
-        return found.hexdigest()
+        return tomli_w.dumps(tables(self.values()))
 
     def save(self, folder: Path) -> None:
         """Write recipe.toml."""
         write_text(folder / "recipe.toml", self.toml())
 
     @classmethod
-    def of(cls, values: dict[str, Any], where: str = "the recipe") -> Recipe:
-        """A recipe from plain values; one clear line for the first thing that is wrong."""
-        for key in values:
-            if key not in cls.model_fields:
-                raise unknown(f"key in {where}", key, cls.model_fields)
+    def of(cls, values: Mapping[str, Any], where: str = "the recipe") -> Recipe:
+        """A recipe from plain values by name; one clear line for the first thing that is wrong."""
+        for name in values:
+            if name not in _names(cls):
+                raise unknown(f"key in {where}", name, _names(cls))
         try:
             return cls(**values)
-        except ValidationError as e:
-            first = e.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise SartorError(f"{where}: {place}: {first['msg']}; got {first['input']!r}.") from e
+        except SartorError as e:
+            raise SartorError(f"{where}: {e}") from e
 
     @classmethod
     def load(cls, path: Path) -> Recipe:
         """Read a recipe.toml."""
         try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
+            found = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as e:
             raise SartorError(f"cannot read {path}: {e.strerror}. A run folder has a recipe.toml; is this one?") from e
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
             raise SartorError(f"{path} is not valid TOML: {e}.") from e
-        return cls.of(values, str(path))
+        return cls.of(flat(found), str(path))
+
+
+def tables(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Settings by name as the tables of recipe.toml; what is none or empty is left out, as TOML has no none."""
+    made: dict[str, dict[str, Any]] = {group.title: {} for group in GROUPS}
+    for name in sorted(values, key=lambda name: isinstance(values[name], Mapping)):  # tables come last in a table
+        if values[name] is not None and values[name] != {}:
+            made[SETTINGS[name].group][name] = values[name]
+    return {title: table for title, table in made.items() if table}
+
+
+def flat(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables of recipe.toml as settings by name. Before there were tables, all settings stood side by side."""
+    values: dict[str, Any] = {}
+    titles = [group.title for group in GROUPS]
+    for title, table in tables.items():
+        values |= table if title in titles and isinstance(table, Mapping) else {title: table}
+    return values
+
+
+def _names(kind: type[Recipe]) -> list[str]:
+    """The settings of a recipe in the order of the groups; those that a subclass adds come last."""
+    own = [f.name for f in dataclasses.fields(kind)]
+    return [*(n for n in SETTINGS if n in own), *(n for n in own if n not in SETTINGS)]
+
+
+_PLAIN: dict[str, tuple[type, str]] = {
+    "int": (int, "a whole number"),
+    "float": (float, "a number"),
+    "str": (str, "text"),
+    "bool": (bool, "true or false"),
+    "list[str]": (str, "a list of texts"),
+    "list[float]": (float, "a list of numbers"),
+    "dict[str, Any]": (dict, "a table"),
+    "None": (type(None), "none"),
+}
+
+
+def _checked(name: str, about: About, value: Any) -> Any:
+    """The value; a plain one of another type, or outside of its bounds, is refused. Whole numbers become floats where
+    floats are wanted."""
+    if not isinstance(value, str | int | float | list | tuple | dict | None):
+        return value  # an attack, a compressor, a dtype: checked where it is used
+    kinds = [k for k in about.type.split(" | ") if k in _PLAIN]
+    fitting = [fit for kind in kinds if (fit := _as(value, kind)) is not NotImplemented]
+    wanted = " or ".join(_PLAIN[k][1] for k in kinds if k != "None")
+    low = about.least is None or (fitting and fitting[0] >= about.least)
+    high = about.below is None or (fitting and fitting[0] < about.below)
+    bounds = "" if about.least is None else f" of at least {about.least}"
+    bounds += "" if about.below is None else f" and below {about.below}"
+    need(bool(fitting and low and high), f"{name} is {wanted}{bounds}; got {value!r}.")
+    if about.share:
+        need(0 <= fitting[0] < 1, f"{name} is a share of clients in [0, 1); got {value}.")
+    if about.choices:
+        one_of("a run", name, value, about.choices)
+    return fitting[0]
+
+
+def _as(value: Any, kind: str) -> Any:
+    """The value as that kind of plain value; NotImplemented where it is not."""
+    wanted = _PLAIN[kind][0]
+    if kind.startswith("list"):
+        inside = [_as(v, wanted.__name__) for v in value] if isinstance(value, list | tuple) else [NotImplemented]
+        return NotImplemented if NotImplemented in inside else inside
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    good = isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
+    return value if good else NotImplemented

@@ -70,8 +70,8 @@ class Result:
             "aggregator": s["aggregator"],
             "compress": s["compress"],
             "compress_down": s["compress_down"],
-            "drop": run.failures.drop,
-            "stragglers": run.failures.stragglers,
+            "drop": run.federation.drop,
+            "stragglers": run.federation.stragglers,
             **run.counts,
             "rounds": run.round,
             "report": run.report,
@@ -125,7 +125,7 @@ class Result:
             return None
         if run.bytes_up == 0:
             return privacy_account.nothing_sent(self.private, run.round)
-        draws = privacy_account.CohortDraws(run.problem.clients, run.cohort, run.sampling, run.problem.seed)
+        draws = privacy_account.CohortDraws(run.problem.clients, run.cohort, run.federation.sampling, run.problem.seed)
         return privacy_account.statement(self.private, draws, run.round)
 
     @cached_property

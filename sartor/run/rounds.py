@@ -16,13 +16,14 @@ from torch import Tensor
 from ..client_table import Rows
 from ..core import Engine, Method, Problem, Server, State
 from ..engines.threads import one_thread
-from ..errors import Diverged, SartorError, Silent, need, one_of
+from ..errors import Diverged, SartorError, Silent, need
 from ..judge.metrics import Scores, summarise, validated
 from ..seeds import stream
 from ..storage import load_tensors, save_tensors
 from ..wrappers.compression import DOWN, UP
-from .absences import Answers, Failures, finite, joined, pick
+from .absences import Answers, draw_absences, finite, joined, pick
 from .bytes import Goal, count_bytes
+from .recipe import Federation
 
 _AT_ONCE = 4096  # clients that are scored in one go, so that scoring a large federation takes little memory
 Line = dict[str, Any]  # one line of history.jsonl
@@ -66,9 +67,8 @@ class Run:
     problem: Problem
     server: Server
     cohort: int
-    sampling: str = "uniform"
+    federation: Federation = Federation()
     store: Path | None = None  # where per-client tables are kept; none: in memory
-    failures: Failures = Failures()
     report: str = "last"  # the round whose scores and models are reported: the last, or the best on validation data
     goal: Goal = Goal()  # what may end it before its last round
     round: int = 0
@@ -86,8 +86,6 @@ class Run:
     def __post_init__(self) -> None:
         m = self.problem.clients
         need(1 <= self.cohort <= m, f"the cohort needs 1 to {m} clients (all there are); got {self.cohort}.")
-        one_of("a run", "sampling", self.sampling, ["uniform", "size", "poisson"])
-        one_of("a run", "report", self.report, ["last", "best"])
         need(
             self.report == "last" or self.store is None,
             "the best round's models are kept in memory, which --store disk is to spare; report the last round.",
@@ -116,9 +114,9 @@ class Run:
     def _answers(self) -> Answers:
         """Who answers in this round, and what: the cohort without those that fail, and those late from the last."""
         late, self.late = self.late, None
-        cohort = draw_cohort(self.problem, self.cohort, self.sampling, self.round)
+        cohort = draw_cohort(self.problem, self.cohort, self.federation.sampling, self.round)
         asked = torch.arange(self.problem.clients) if self.method.train_all else cohort
-        dropped, slow = self.failures.draw(self.problem, self.round)
+        dropped, slow = draw_absences(self.federation, self.problem, self.round)
         self.counts["dropped"] += int(dropped[cohort].sum())
         reached = asked[~dropped[asked]]
         answered = reached
@@ -142,7 +140,9 @@ class Run:
         if bool(behind.any()):
             self.counts["late"] += int(behind.sum())
             late_ids, theirs = pick(answered, messages, behind)
-            self.late = (late_ids, {k: v.clone() for k, v in theirs.items()}) if self.failures.stale == "use" else None
+            self.late = (
+                (late_ids, {k: v.clone() for k, v in theirs.items()}) if self.federation.stale == "use" else None
+            )
             answered, messages = pick(answered, messages, ~behind)
         return (answered, messages) if late is None else joined(late, (answered, messages))
 
@@ -282,7 +282,7 @@ def play(
         last = run.round == rounds or run.stopped is not None
         line = run.evaluate(diagnose) if last or run.round % evaluate_every == 0 else None
         last = last or run.stopped is not None
-        if run.silent >= run.failures.patience and not last:
+        if run.silent >= run.federation.patience and not last:
             _stop(run, checkpoint, settings)
         if checkpoint is not None and (last or run.round % checkpoint_every == 0):
             run.save(checkpoint, settings)
@@ -310,7 +310,7 @@ def _stop(run: Run, checkpoint: Path | None, settings: str) -> None:
         kept = f"Everything up to round {run.round} is kept: go on with --resume"
     raise Silent(
         f"nobody answered in {silent} round{'s' if silent > 1 else ''} in a row, up to round {run.round} "
-        f"(patience {run.failures.patience}). {kept}, or ask more clients with --cohort, or lower --drop."
+        f"(patience {run.federation.patience}). {kept}, or ask more clients with --cohort, or lower --drop."
     )
 
 

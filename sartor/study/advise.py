@@ -22,8 +22,9 @@ from ..data import Clients, Dataset, parse
 from ..errors import SartorError, need
 from ..judge.metrics import gains
 from ..judge.significance import interval, signed_rank
+from ..run.assemble import TYPES, assemble, dealt, resolve, split
 from ..run.play import play_recipe
-from ..run.recipe import TYPES, Recipe
+from ..run.recipe import Recipe
 from ..storage import write_json
 from .compare import Comparison, compare
 from .tune import propose, space
@@ -88,7 +89,7 @@ class Advice:
     def recipe(self) -> Recipe:
         """The recommended method with its settings, ready to run."""
         own = {"method": self.recommended, "settings": self.best(self.recommended).settings}
-        return self.base.model_copy(update=own).resolved()
+        return resolve(self.base.replace(**own))
 
     def on_test(self) -> dict[str, Any] | None:
         """The leader against local training on test data: paired over clients."""
@@ -191,17 +192,17 @@ def advise(
     need(trials >= 1 and cuts >= 1, f"advise needs at least 1 trial and 1 cut; got {trials} and {cuts}.")
     need(len(methods) > 1, "advise needs a method to hold against local training.")
     plain = base.model == "auto" and len(dataset.columns) > 0 and dataset.classes is not None
-    own = {"partition": base.dealt(dataset), "evaluate_every": base.rounds, "workers": base.workers or 1}
+    own = {"partition": dealt(base, dataset), "evaluate_every": base.rounds, "workers": base.workers or 1}
     own |= {"checkpoint_every": base.rounds}
-    base = base.model_copy(update=own | ({"model": "softmax"} if plain else {}))
+    base = base.replace(**own | ({"model": "softmax"} if plain else {}))
     names, inside = _without_test(base, dataset)
     need(len(names) >= 2, f"advise needs at least two clients; {base.data} has {len(names)} (see --minimum).")
-    how = {"parts": INSIDE, "minimum": 1, "dtype": TYPES[base.dtype], "columns": base.columns}
+    how = {"parts": INSIDE, "minimum": 1, "dtype": TYPES[str(base.dtype)], "columns": base.columns}
     samples = [inside.split("natural", None, seed, **how) for seed in range(cuts)]  # type: ignore[arg-type]
     advice = Advice(base, names, minutes, {m: [] for m in methods})
     asked = {m: propose("random", space(m), trials, [], m) for m in methods}
     for m in methods:  # whatever can be refused is refused before the first trial
-        _recipe(base, m, {}).start(samples[0])
+        assemble(_recipe(base, m, {}), samples[0])
     last = 0.0
     while advice.sweeps < trials:
         # The report at the end takes about as long as one cut of a sweep.
@@ -217,7 +218,7 @@ def advise(
     need(ALONE in good and len(good) > 1, f"nothing could be compared: {advice.best(methods[-1]).error}")
     advice.tried = {m: advice.tried[m] for m in good}
     place = None if folder is None else folder / "comparison"
-    quick = base.model_copy(update={"diagnostics": False})
+    quick = base.replace(diagnostics=False)
     for step in compare(quick, good, [base.seed], dataset, place, settings):
         yield advice, f"{step.method}, on test data", 1.0
         advice.table = step.table
@@ -228,12 +229,12 @@ def advise(
 
 
 def _recipe(base: Recipe, method: str, settings: dict[str, Any]) -> Recipe:
-    return base.model_copy(update={"method": method, "settings": dict(settings), "clients": None, "diagnostics": False})
+    return base.replace(method=method, settings=dict(settings), clients=None, diagnostics=False)
 
 
 def _without_test(base: Recipe, dataset: Dataset) -> tuple[list[str], Dataset]:
     """The clients' names, and the data without anybody's test samples, dealt out as they were."""
-    outer = base.split(dataset)
+    outer = split(base, dataset)
     _, order, bounds = dataset.deal(parse(base.partition), base.clients, base.seed, base.parts, base.minimum)
     kept = [order[low:high] for low, high in bounds[:, [0, 2]]]
     rows, owners = np.concatenate(kept), np.repeat(np.arange(len(kept)), [len(k) for k in kept])
@@ -246,7 +247,7 @@ def _try(recipe: Recipe, samples: Sequence[Clients]) -> Tried:
     found = []
     try:
         for seed, clients in enumerate(samples):
-            *_, result = play_recipe(recipe.model_copy(update={"seed": seed}), clients, None)
+            *_, result = play_recipe(recipe.replace(seed=seed), clients, None)
             found.append(np.maximum(result.scores["chosen/test/accuracy"], -1.0))
     except SartorError as e:  # it diverged, or these settings do not go together
         return Tried(recipe.settings, None, str(e))

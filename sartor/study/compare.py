@@ -13,6 +13,7 @@ import numpy as np
 from ..data import Clients, Dataset
 from ..errors import Diverged, OverBudget, SartorError, Silent, need
 from ..judge.metrics import MODELS, ORACLE, gains
+from ..run.assemble import assemble, complete, dealt, fingerprint, resolve, split
 from ..run.bytes import parse_bytes
 from ..run.play import CHECKPOINT, play_recipe
 from ..run.recipe import Recipe
@@ -122,6 +123,10 @@ class Comparison:
         return *gains(ours, theirs), int((~np.isnan(ours + theirs)).sum())
 
 
+def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in table.items() if v is not None}
+
+
 def _over_seeds(found: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """What unseen clients get, averaged."""
     if not found:
@@ -166,10 +171,10 @@ def compare(
     """
     for what, values in (("method", methods), ("seed", seeds)):
         need(len(set(values)) == len(values), f"a {what} is listed twice: {', '.join(map(str, values))}.")
-    base = base.model_copy(update={"partition": base.dealt(dataset)})
+    base = base.replace(partition=dealt(base, dataset))
     plain = {m: _recipe(base, m, PLAIN, settings) for m in methods}
     for recipe in plain.values():
-        recipe.resolved()
+        resolve(recipe)
     for scenario in scenarios:
         aggregator(scenario.aggregator)
         attack(scenario.attack)
@@ -177,14 +182,14 @@ def compare(
     planned = False  # not before it is sure that what is in the folder is of this comparison
     table = Comparison(plain, list(scenarios), [method for _ in seeds for _, method in cells])
     for seed in seeds:
-        clients = base.model_copy(update={"seed": seed}).split(dataset)
+        clients = split(base.replace(seed=seed), dataset)
         if seed == seeds[0]:  # whatever can be refused is refused before the first round
             for recipe in plain.values():
-                recipe.start(clients)
+                assemble(recipe, clients)
             refused = {cell: _refusal(_recipe(base, cell[1], cell[0], settings), clients) for cell in cells}
             need(None in refused.values(), f"nothing is left to run: {refused[cells[0]]}")
         for scenario, method in cells:
-            recipe = _recipe(base, method, scenario, settings).model_copy(update={"seed": seed})
+            recipe = _recipe(base, method, scenario, settings).replace(seed=seed)
             place = None if folder is None else folder / cell_name(method, seed, scenario)
             reason = refused[scenario, method]
             if reason is not None:
@@ -216,7 +221,7 @@ def _keep_plan(
     ]
     own = {name: dict(values) for name, values in (settings or {}).items() if values}
     asked = {"methods": list(methods), "seeds": list(seeds), "settings": own}
-    write_json(folder / PLAN, asked | {"recipe": base.model_dump(exclude_none=True), "cells": rows})
+    write_json(folder / PLAN, asked | {"recipe": _without_none(base.values()), "cells": rows})
     return True
 
 
@@ -240,13 +245,13 @@ def _recipe(base: Recipe, entrant: str, scenario: Scenario, settings: Mapping[st
     method, compress = named(entrant)
     own = dict((settings or {}).get(method, {}))
     known = {"method": method, "settings": own, "compress": base.compress if compress is None else compress}
-    return base.model_copy(update={**known, **scenario._asdict()})
+    return base.replace(**{**known, **scenario._asdict()})
 
 
 def _refusal(recipe: Recipe, clients: Clients) -> str | None:
     """Why this cell cannot be run; None: it can."""
     try:
-        recipe.start(clients)
+        assemble(recipe, clients)
     except SartorError as e:
         return str(e)
     return None
@@ -280,7 +285,7 @@ def _play_cell(
 
 def _failed(recipe: Recipe, plain: Recipe, clients: Clients, error: str) -> dict[str, Any]:
     """The summary of a run that did not end, or did not begin."""
-    full = plain.complete(clients)
+    full = complete(plain, clients)
     known = {k: getattr(full, k) for k in ("method", "data", "partition", "model", "clients", "cohort")}
     same = ("rounds", "report", "seed", "drop", "stragglers", "compress", "compress_down", "target_accuracy")
     known |= {k: getattr(recipe, k) for k in (*same, *Scenario._fields)}
@@ -294,9 +299,9 @@ def _finished(method: str, recipe: Recipe, scenario: Scenario, clients: Clients,
     """A cell that an earlier call has completed with the same settings and data."""
     if not (place / "summary.json").exists() or not (place / "recipe.toml").exists():
         return None
-    same = Recipe.load(place / "recipe.toml") == recipe.complete(clients)
+    same = Recipe.load(place / "recipe.toml") == complete(recipe, clients)
     need(
-        same and read_note(place / CHECKPOINT).get("settings") == recipe.fingerprint(clients),
+        same and read_note(place / CHECKPOINT).get("settings") == fingerprint(complete(recipe, clients), clients),
         f"{place} holds a run with other settings or other data; choose another --out folder.",
     )
     summary = read_json(place / "summary.json")

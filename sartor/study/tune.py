@@ -21,6 +21,7 @@ from ..data import Clients, Dataset
 from ..errors import SartorError, need, one_of
 from ..judge.metrics import validated
 from ..methods import entry
+from ..run.assemble import assemble, split
 from ..run.play import play_recipe
 from ..run.recipe import Recipe
 from ..run.settings import method_from
@@ -197,11 +198,11 @@ def tune(
     tuning = Tuning(base, budget, sampler, tuple(seeds), {m: [] for m in methods}, settings or {})
     if sampler == "tpe":
         _optuna()
-    clients = [without_test(base.model_copy(update={"seed": s}).split(dataset)) for s in seeds]
+    clients = [without_test(split(base.replace(seed=s), dataset)) for s in seeds]
     known = _known(tuning, folder)
     for method in methods:
-        recipe = base.model_copy(update={"method": method, "settings": dict(tuning.fixed.get(method, {}))})
-        recipe.start(clients[0])  # whatever can be refused is refused before the first trial
+        recipe = base.replace(method=method, settings=dict(tuning.fixed.get(method, {})))
+        assemble(recipe, clients[0])  # whatever can be refused is refused before the first trial
         asked = propose(sampler, tuning.ranges(method), budget, tuning.trials[method], method)
         for number, wanted in enumerate(asked):
             trial = known.get((method, _text(wanted))) or _try(recipe, wanted, seeds, clients)
@@ -216,7 +217,7 @@ def _try(recipe: Recipe, wanted: Mapping[str, Any], seeds: Sequence[int], client
     scores: list[float] = []
     try:
         for seed, own in zip(seeds, clients, strict=True):
-            made = recipe.model_copy(update={"seed": seed, "settings": recipe.settings | dict(wanted)})
+            made = recipe.replace(seed=seed, settings=recipe.settings | dict(wanted))
             looks: dict[int, float] = {}
             for result in play_recipe(made, own, None):
                 if result.history and result.history[-1]["round"] not in looks:
@@ -289,7 +290,7 @@ def _text(settings: Mapping[str, Any]) -> str:
 
 def _mark(tuning: Tuning) -> dict[str, Any]:
     """What must be the same for a trial to count again."""
-    return {"recipe": tuning.base.model_dump(mode="json"), "seeds": list(tuning.seeds)}
+    return {"recipe": tuning.base.values(), "seeds": list(tuning.seeds)}
 
 
 def _known(tuning: Tuning, folder: Path | None) -> dict[tuple[str, str], Trial]:

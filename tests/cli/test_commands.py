@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 from sartor import Ditto, __version__
 from sartor.cli import doctor
+from sartor.run.assemble import clients_of, complete
 from sartor.run.recipe import Recipe
 from sartor.run.rounds import Run
 from sartor.study import compare as compare_module
@@ -241,8 +242,8 @@ def test_recipe_read_back_is_the_same_run(tmp_path: Path) -> None:
     assert (recipe.settings["lam"], recipe.settings["solver"]["lr"], recipe.cohort) == (3.0, 0.02, 4)
     assert (recipe.model, recipe.loss, recipe.clients) == ("softmax", "cross-entropy", 10)  # resolved
     assert tomllib.loads(recipe.toml()) == tomllib.loads((tmp_path / "a" / "recipe.toml").read_text())
-    split = recipe.split(recipe.dataset())
-    assert recipe.complete(split) == recipe
+    split = clients_of(recipe)
+    assert complete(recipe, split) == recipe
     result = list(compare_module.play_recipe(recipe, split, tmp_path / "b"))[-1]
     assert {k: v for k, v in result.summary.items() if k != "seconds"} == summary(tmp_path / "a")
     assert files(tmp_path / "a" / "models") == files(tmp_path / "b" / "models")

@@ -24,6 +24,7 @@ from sites import SMALL, Federation, tables
 import sartor as st
 from sartor import methods
 from sartor.data import hospitals
+from sartor.run.assemble import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 from sartor.run.result import Result
@@ -94,8 +95,8 @@ def test_it_runs_in_a_federation_with_the_same_numbers(written: dict[str, Any], 
     paths = tables(tmp_path / "data")
     result = Federation(tmp_path, recipe, paths).play()
     own = {"data": str(paths["all"]), "target": "outcome", "client_key": "hospital", "engine": "serial"}
-    simulated = recipe.model_copy(update=own)
-    *_, wanted = play_recipe(simulated, simulated.split(simulated.dataset()), None)
+    simulated = recipe.replace(**own)
+    *_, wanted = play_recipe(simulated, clients_of(simulated), None)
     assert isinstance(wanted, Result) and wanted.data.names == list(SITES)
     for a, b in zip(result.shared().parameters(), wanted.shared().parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)

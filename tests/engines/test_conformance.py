@@ -25,6 +25,7 @@ from conformance import (
 from sites import NAMES, Federation
 
 from sartor.federation.rounds import Waiting
+from sartor.run.assemble import clients_of
 from sartor.run.play import play_recipe
 
 ENGINES: dict[str, dict[str, Any]] = {
@@ -39,7 +40,7 @@ def test_simulated(name: str, engine: str, tmp_path: Path) -> None:
     case, own = CASES[name], ENGINES[engine]
     recipe = case.whole(**own)
     with disturbed(case):
-        list(play_recipe(recipe, recipe.split(recipe.dataset()), tmp_path))
+        list(play_recipe(recipe, clients_of(recipe), tmp_path))
     agrees(case, of_run(tmp_path), 1 if own.get("engine") == "serial" else own.get("chunk"))
 
 
@@ -51,7 +52,7 @@ def test_a_simulation_stops_where_a_client_raises_and_goes_on_from_its_checkpoin
     """With the error mended it ends as if there had been none."""
     case, own = CASES[name], ENGINES[engine]
     recipe = case.whole(**own, checkpoint_every=1)
-    clients = recipe.split(recipe.dataset())
+    clients = clients_of(recipe)
     with disturbed(case), pytest.raises(RuntimeError, match="the fault of client 1"):
         list(play_recipe(recipe, clients, tmp_path))
     list(play_recipe(recipe, clients, tmp_path))

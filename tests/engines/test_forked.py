@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from federations import ragged
+from groups import grouped
 
 import sartor as st
 from sartor.engines import LocalEngine, forked
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.skipif(not forked.available(), reason="needs Linux")
 def start(method: st.core.Method | None = None, workers: int = 2, **options: object) -> Run:
     solver = st.SGD(lr=0.1, batch=7)
     made = method or st.FLAME(lam=1.0, rho=0.5, solver=solver)
-    return prepare(made, layers(5, 4, 3), ragged(), chunk=2, workers=workers, **options).run  # type: ignore[arg-type]
+    return prepare(made, layers(5, 4, 3), ragged(), **grouped(chunk=2, workers=workers, **options)).run
 
 
 def engine(run: Run) -> LocalEngine:
@@ -130,7 +131,8 @@ def test_workers_end_with_their_engine_and_with_a_killed_parent() -> None:
     finally:
         gc.enable()
     program = (
-        "import sys; sys.path[:0] = ['tests/engines', 'tests/support']; import multiprocessing, time, test_forked as t\n"
+        "import multiprocessing, sys, time\n"
+        "sys.path[:0] = ['tests/engines', 'tests/support']; import test_forked as t\n"
         "run = t.start(); run.step(); run.step()\n"
         "print(*(c.pid for c in multiprocessing.active_children()), flush=True); time.sleep(60)"
     )

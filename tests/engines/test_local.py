@@ -92,7 +92,12 @@ def test_full_loss_and_gradient_are_means_over_all_training_data() -> None:
 def test_scores_equal_a_plain_loop_and_empty_parts_are_nan() -> None:
     clients = ragged()
     result = st.fit(
-        st.Ditto(solver=st.SGD(batch=7)), layers(5, 3), clients, 2, dtype=DOUBLE, evaluate_every=2, diagnose=False
+        st.Ditto(solver=st.SGD(batch=7)),
+        layers(5, 3),
+        clients,
+        2,
+        execution=st.Execution(dtype=DOUBLE),
+        evaluation=st.Evaluation(evaluate_every=2, diagnostics=False),
     )
     for i in range(len(clients)):
         rows = clients.rows(i, "test")
@@ -129,7 +134,12 @@ def test_hinge_targets_are_scored_by_sign() -> None:
     clients = st.Clients.from_parts(parts)
     clients = st.Clients(clients.x, clients.y, clients.bounds, clients.names, 2)
     result = st.fit(
-        st.FedAvg(solver=st.SGD(lr=0.5, epochs=5)), layers(3, 1), clients, 10, dtype=DOUBLE, evaluate_every=10
+        st.FedAvg(solver=st.SGD(lr=0.5, epochs=5)),
+        layers(3, 1),
+        clients,
+        10,
+        execution=st.Execution(dtype=DOUBLE),
+        evaluation=st.Evaluation(evaluate_every=10),
     )
     right = np.sign(result.shared()(torch.as_tensor(x[40:])).detach().numpy()[:, 0]) == y[40:]
     assert result.summary["global"]["accuracy_mean"] == pytest.approx(right.mean())
@@ -172,7 +182,7 @@ def test_divergence_names_round_client_and_cause_and_changes_no_state() -> None:
     clients = st.Clients(x.double(), clients.y, clients.bounds, clients.names, 3)
     result = None
     with pytest.raises(st.Diverged, match=r"round 1: theta of client 5 holds NaN or Inf.*lower lr"):
-        result = st.fit(st.FLAME(solver=st.SGD(lr=0.1)), layers(5, 3), clients, 2, dtype=DOUBLE)
+        result = st.fit(st.FLAME(solver=st.SGD(lr=0.1)), layers(5, 3), clients, 2, execution=st.Execution(dtype=DOUBLE))
     assert result is None
 
 
@@ -190,9 +200,23 @@ def test_cohorts_have_the_right_size_and_depend_on_seed_and_round() -> None:
 
 def test_train_all_trains_everyone_but_hears_the_cohort() -> None:
     solver = st.SGD(lr=0.1, batch=7)
-    everyone = st.fit(st.PFedMe(train_all=True, R=1, solver=solver), layers(5, 3), ragged(), 1, cohort=2, dtype=DOUBLE)
+    everyone = st.fit(
+        st.PFedMe(train_all=True, R=1, solver=solver),
+        layers(5, 3),
+        ragged(),
+        1,
+        federation=st.Federation(cohort=2),
+        execution=st.Execution(dtype=DOUBLE),
+    )
     assert everyone.run.engine.save()["visits"].tolist() == [1] * 7
-    cohort_only = st.fit(st.PFedMe(R=1, solver=solver), layers(5, 3), ragged(), 1, cohort=2, dtype=DOUBLE)
+    cohort_only = st.fit(
+        st.PFedMe(R=1, solver=solver),
+        layers(5, 3),
+        ragged(),
+        1,
+        federation=st.Federation(cohort=2),
+        execution=st.Execution(dtype=DOUBLE),
+    )
     assert sum(cohort_only.run.engine.save()["visits"].tolist()) == 2
     torch.testing.assert_close(everyone.run.server["w"], cohort_only.run.server["w"])
 
@@ -200,14 +224,18 @@ def test_train_all_trains_everyone_but_hears_the_cohort() -> None:
 def test_the_users_model_is_left_alone() -> None:
     model = layers(5, 3)
     before = [p.clone() for p in model.parameters()]
-    st.fit(st.FedAvg(), model, ragged(), 1, dtype=DOUBLE)
+    st.fit(st.FedAvg(), model, ragged(), 1, execution=st.Execution(dtype=DOUBLE))
     assert all(torch.equal(p, b) and p.dtype == torch.float32 for p, b in zip(model.parameters(), before, strict=True))
 
 
 def test_the_table_shows_each_client_with_local_training_beside() -> None:
     clients = ragged()
-    local = st.fit(st.LocalOnly(), layers(5, 3), clients, 2, diagnose=False)
-    lines = st.fit(st.Ditto(), layers(5, 3), clients, 2, diagnose=False).table(local=local).splitlines()
+    local = st.fit(st.LocalOnly(), layers(5, 3), clients, 2, evaluation=st.Evaluation(diagnostics=False))
+    lines = (
+        st.fit(st.Ditto(), layers(5, 3), clients, 2, evaluation=st.Evaluation(diagnostics=False))
+        .table(local=local)
+        .splitlines()
+    )
     assert lines[0].split() == ["client", "train", "test", "local", "global", "personal", "chosen", "takes"]
     assert len(lines) == 8
     assert lines[6].split()[3] == f"{local.scores['personal/test/accuracy'][5]:.3f}"

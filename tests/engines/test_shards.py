@@ -25,6 +25,7 @@ from sartor.errors import Diverged, SartorError
 from sartor.federation.rounds.client_store import Snapshot
 from sartor.federation.rounds.round_store import RoundStore, unplayed
 from sartor.models import layers
+from sartor.run.assemble import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 from sartor.storage import load_tensors
@@ -78,7 +79,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_conformance(name: str, chunk: int | None, tmp_path: Path) -> None:
     """Whole chunks go to shards, so the bits are the local engine's, however many shards there are."""
     recipe = CASES[name].whole(engine="ray", chunk=chunk)
-    list(play_recipe(recipe, recipe.split(recipe.dataset()), tmp_path))
+    list(play_recipe(recipe, clients_of(recipe), tmp_path))
     assert len(made[0].sent) == {1: 3, 2: 2, None: 1}[chunk]
     agrees(CASES[name], of_run(tmp_path), chunk)
 
@@ -88,7 +89,7 @@ def test_conformance_of_partial_participation(name: str, tmp_path: Path) -> None
     """One at a time to the bit. Together, a shard stacks those of its own clients that are asked: to 1e-6."""
     for chunk, tolerance in ((1, 0.0), (2, 1e-6)):
         recipe = CASES[name].whole(engine="ray", chunk=chunk)
-        list(play_recipe(recipe, recipe.split(recipe.dataset()), tmp_path / str(chunk)))
+        list(play_recipe(recipe, clients_of(recipe), tmp_path / str(chunk)))
         agrees(CASES[name], of_run(tmp_path / str(chunk)), chunk, tolerance)
 
 
@@ -119,9 +120,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", OPTIONS)
 def test_everything_is_as_with_the_local_engine(name: str, tmp_path: Path) -> None:
     recipe = Recipe.of({"chunk": 4} | SMALL | OPTIONS[name])
-    clients = recipe.split(recipe.dataset())
+    clients = clients_of(recipe)
     for engine in ("local", "ray"):
-        own = recipe.model_copy(update={"engine": engine})
+        own = recipe.replace(engine=engine)
         list(play_recipe(own, clients, tmp_path / engine))
     same_run(tmp_path / "local", tmp_path / "ray")
     assert len(made[0].sent) == min(3, -(-len(clients) // recipe.chunk)) or recipe.unseen
@@ -135,9 +136,9 @@ def test_everything_is_as_with_the_local_engine(name: str, tmp_path: Path) -> No
 def test_a_run_goes_on_with_any_engine(engines: tuple[str, str], store: str, tmp_path: Path) -> None:
     """Interrupted after round 3, of which the last checkpoint does not know."""
     recipe = Recipe.of({**SMALL, "chunk": 4, "cohort": 7, "method": "pfedme", "store": store})
-    clients = recipe.split(recipe.dataset())
+    clients = clients_of(recipe)
     list(play_recipe(recipe, clients, tmp_path / "whole"))
-    first, second = (recipe.model_copy(update={"engine": engine}) for engine in engines)
+    first, second = (recipe.replace(engine=engine) for engine in engines)
     for result in play_recipe(first, clients, tmp_path / "parts"):
         if result.run.round == 3:
             break
@@ -149,7 +150,14 @@ def test_a_run_goes_on_with_any_engine(engines: tuple[str, str], store: str, tmp
 def test_own_models_and_methods_are_sent() -> None:
     clients = ragged()
     results = [
-        st.fit(st.Ditto(), layers(5, 3), clients, 3, engine=engine, chunk=2, evaluate_every=3)
+        st.fit(
+            st.Ditto(),
+            layers(5, 3),
+            clients,
+            3,
+            execution=st.Execution(engine=engine, chunk=2),
+            evaluation=st.Evaluation(evaluate_every=3),
+        )
         for engine in ("local", "ray")
     ]
     assert torch.equal(results[0]._personal["personal"], results[1]._personal["personal"])
@@ -165,9 +173,9 @@ def test_own_models_and_methods_are_sent() -> None:
 def test_a_killed_shard_goes_on_where_it_was(when: str, store: str, tmp_path: Path) -> None:
     """Killed before it computes, or after its states are on the disk and before its answer arrives."""
     recipe = Recipe.of({**SMALL, "chunk": 4, "cohort": 7, "method": "pfedme", "store": store})
-    clients = recipe.split(recipe.dataset())
+    clients = clients_of(recipe)
     list(play_recipe(recipe, clients, tmp_path / "local"))
-    steps = play_recipe(recipe.model_copy(update={"engine": "ray"}), clients, tmp_path / "ray")
+    steps = play_recipe(recipe.replace(engine="ray"), clients, tmp_path / "ray")
     next(steps)
     result = next(steps)
     calls, kills, asked = made[0], [], {}
@@ -194,7 +202,7 @@ def test_a_killed_shard_goes_on_where_it_was(when: str, store: str, tmp_path: Pa
 
 def test_a_repeated_round_is_answered_from_the_disk(tmp_path: Path) -> None:
     recipe = Recipe.of({**SMALL, "chunk": 4, "engine": "ray"})
-    steps = play_recipe(recipe, recipe.split(recipe.dataset()), tmp_path)
+    steps = play_recipe(recipe, clients_of(recipe), tmp_path)
     next(steps), next(steps)
     site, (_, _, request) = "actor 0", next(s for s in made[0].seen if s[:2] == ("down", "actor 0"))
     made[0].kill(site)
@@ -206,7 +214,7 @@ def test_a_repeated_round_is_answered_from_the_disk(tmp_path: Path) -> None:
 def test_states_that_are_gone_are_missed(tmp_path: Path) -> None:
     """A new actor on a machine that does not see the folder does not begin anew."""
     recipe = Recipe.of({**SMALL, "chunk": 4, "engine": "ray"})
-    steps = play_recipe(recipe, recipe.split(recipe.dataset()), None)
+    steps = play_recipe(recipe, clients_of(recipe), None)
     next(steps), next(steps)
     part = made[0].shards["actor 0"].part
     shutil.rmtree(part.folder)
@@ -224,7 +232,7 @@ def test_a_client_that_diverges_or_raises_ends_the_run_in_its_own_words() -> Non
     for engine in ("local", "ray"):
         recipe = Recipe.of({**values, "engine": engine, "chunk": 4})
         with pytest.raises(Diverged) as caught:
-            list(play_recipe(recipe, recipe.split(recipe.dataset()), None))
+            list(play_recipe(recipe, clients_of(recipe), None))
         said.append(str(caught.value))
     assert said[0] == said[1]
 
@@ -235,7 +243,7 @@ def test_an_error_of_a_users_own_code_comes_with_its_traceback() -> None:
             raise ZeroDivisionError("of my own")
 
     with pytest.raises(RuntimeError, match=r"(?s)in client.*ZeroDivisionError: of my own"):
-        st.fit(Broken(), layers(5, 3), ragged(), 2, engine="ray")
+        st.fit(Broken(), layers(5, 3), ragged(), 2, execution=st.Execution(engine="ray"))
 
 
 # --- shelves and shares -----------------------------------------------------------------------------------------------

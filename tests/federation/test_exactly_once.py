@@ -19,6 +19,7 @@ from sartor.errors import SartorError, Silent
 from sartor.federation.rounds import Message, Waiting, decode, encode
 from sartor.federation.rounds.agreement import differences, digest
 from sartor.federation.rounds.remote_clients import shared
+from sartor.run.assemble import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 from sartor.run.result import Result
@@ -48,8 +49,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, paths: dict[str, Path]
 def simulated(recipe: Recipe, paths: dict[str, Path], folder: Path) -> Result:
     """The same rows in one process."""
     own = {"data": str(paths["all"]), "target": "outcome", "client_key": "hospital", "diagnostics": False}
-    recipe = recipe.model_copy(update=own)
-    *_, result = play_recipe(recipe, recipe.split(recipe.dataset()), folder)
+    recipe = recipe.replace(**own)
+    *_, result = play_recipe(recipe, clients_of(recipe), folder)
     return result
 
 
@@ -65,7 +66,7 @@ def test_sites_give_the_bits_of_the_serial_engine(
     values = SMALL | {"rounds": 5, "method": method, "cohort": cohort}
     recipe = Recipe(**values)
     found = Federation(tmp_path, recipe, paths).play()
-    there = simulated(recipe.model_copy(update={"engine": "serial"}), paths, tmp_path / "local")
+    there = simulated(recipe.replace(engine="serial"), paths, tmp_path / "local")
     names = {"data", "seconds"}
     assert {k: v for k, v in found.summary.items() if k not in names} == {
         k: v for k, v in there.summary.items() if k not in names
@@ -87,7 +88,7 @@ def test_a_site_may_have_many_clients(engine: str, tolerance: float, tmp_path: P
     recipe = Recipe(**SMALL, method="flame", engine=engine)
     fed = Federation(tmp_path, recipe, {"a": paths["all"]}, key="hospital")
     found = fed.play(fed.calls(["a"]))
-    there = simulated(recipe.model_copy(update={"workers": 1}), paths, tmp_path / "local")
+    there = simulated(recipe.replace(workers=1), paths, tmp_path / "local")
     expected, _ = load_tensors(tmp_path / "local" / "models" / "personal.safetensors")
     for i in range(3):
         wanted = np.concatenate([expected[k][i].numpy().ravel() for k in sorted(expected)])
@@ -491,7 +492,7 @@ def test_a_table_that_changed_after_joining_is_refused_by_name(flame: Federation
     flame.play()
     (tmp_path / "b.csv").write_text(flame.paths["b"].read_text().replace("dose", "amount", 1))
     flame.paths = flame.paths | {"b": tmp_path / "b.csv"}
-    flame.recipe = flame.recipe.model_copy(update={"rounds": 5})
+    flame.recipe = flame.recipe.replace(rounds=5)
     with pytest.raises(SartorError, match=r"site b refused: the table of site b has no column 'dose'"):
         flame.play()
 
@@ -501,7 +502,7 @@ def test_a_new_text_is_refused_without_being_told(flame: Federation, tmp_path: P
     flame.play(calls)
     (tmp_path / "b.csv").write_text(flame.paths["b"].read_text().replace("east", "secret-ward", 1))
     flame.paths = flame.paths | {"b": tmp_path / "b.csv"}
-    flame.recipe = flame.recipe.model_copy(update={"rounds": 5})
+    flame.recipe = flame.recipe.replace(rounds=5)
     calls = flame.calls()
     with pytest.raises(SartorError, match=r"column 'ward' of site b holds a text that was not agreed on"):
         flame.play(calls)
@@ -572,13 +573,13 @@ def test_waiting_refuses_nonsense() -> None:
 
 @pytest.mark.parametrize(("field", "value"), [("attack", "sign-flip"), ("drop", 0.2), ("unseen", 0.2)])
 def test_a_real_federation_pretends_nothing(field: str, value: object, flame: Federation) -> None:
-    flame.recipe = flame.recipe.model_copy(update={field: value})
+    flame.recipe = flame.recipe.replace(**{field: value})
     with pytest.raises(SartorError, match=f"does not pretend {field}"):
         flame.play()
 
 
 @pytest.mark.parametrize(("field", "value"), [("compress", "int8"), ("compress_down", "int8"), ("dp_noise", 1.0)])
 def test_what_a_real_federation_cannot_do_yet_is_refused(field: str, value: object, flame: Federation) -> None:
-    flame.recipe = flame.recipe.model_copy(update={field: value})
+    flame.recipe = flame.recipe.replace(**{field: value})
     with pytest.raises(SartorError, match=f"has no {field} yet"):
         flame.play()

@@ -15,6 +15,7 @@ pytest.importorskip("nvflare")
 
 from processes import Processes, run
 
+from sartor.run.assemble import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 from sartor.storage import load_tensors
@@ -40,8 +41,8 @@ def same_as_simulated(found: Processes, data: dict[str, Path], folder: Path) -> 
     """Every final vector equals the serial engine's, byte for byte: the global model, the personal ones."""
     own = {"data": str(data["all"]), "target": "outcome", "client_key": "hospital", "diagnostics": False}
     own |= {"partition": "natural", "engine": "serial"}
-    recipe = Recipe.load(found.recipe).model_copy(update=own)
-    list(play_recipe(recipe, recipe.split(recipe.dataset()), folder))
+    recipe = Recipe.load(found.recipe).replace(**own)
+    list(play_recipe(recipe, clients_of(recipe), folder))
     expected, _ = load_tensors(folder / "models" / "personal.safetensors")
     for i, name in enumerate(NAMES):
         wanted = np.concatenate([expected[k][i].numpy().ravel() for k in sorted(expected)])

@@ -9,6 +9,7 @@ import pytest
 import scipy.optimize
 import torch
 from federations import Quadratics, quadratics, ragged, two_sided
+from groups import grouped
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -35,10 +36,7 @@ def play(method: Method, rounds: int = 4, model: nn.Module | None = None, **opti
         model or layers(5, 6, 3),
         options.pop("clients", ragged()),
         rounds,
-        dtype=torch.float64,
-        evaluate_every=rounds,
-        diagnose=False,
-        **options,
+        **grouped(dtype=torch.float64, evaluate_every=rounds, diagnostics=False, **options),
     )
 
 
@@ -585,7 +583,7 @@ def test_fedmgda_serves_everyone_and_plain_without_room_is_fedavg() -> None:
 # --- IFCA ------------------------------------------------------------------------------------------------------------
 
 
-def grouped(seed: int, m: int = 8, d: int = 4) -> tuple[Quadratics, np.ndarray]:
+def in_groups(seed: int, m: int = 8, d: int = 4) -> tuple[Quadratics, np.ndarray]:
     """Clients of two groups, each with its own truth; who is in which group."""
     rng = np.random.default_rng(seed)
     truth, group = rng.normal(size=(2, d)) * 2, np.arange(m) % 2
@@ -602,7 +600,7 @@ def grouped(seed: int, m: int = 8, d: int = 4) -> tuple[Quadratics, np.ndarray]:
 @pytest.mark.parametrize("seed", range(4))
 def test_ifca_recovers_the_groups_and_their_optima(seed: int) -> None:
     """From a start within the paper's basin, nearer to the own group's optimum than half their distance."""
-    q, group = grouped(seed)
+    q, group = in_groups(seed)
     solver = st.SGD(lr=0.4, steps=1, batch=FULL)  # one step: the average is then a gradient step of the cluster
     result = q.fit(st.IFCA(k=2, weighting="uniform", solver=solver), rounds=1)
     optima = np.stack([np.linalg.solve(q.A[group == g].mean(0), q.b[group == g].mean(0)) for g in (0, 1)])
@@ -617,7 +615,7 @@ def test_ifca_recovers_the_groups_and_their_optima(seed: int) -> None:
 
 
 def test_ifca_recovers_the_groups_from_a_random_start() -> None:
-    q, group = grouped(1)
+    q, group = in_groups(1)
     solver = st.SGD(lr=0.4, steps=1, batch=FULL)
     ours = personal(q.fit(st.IFCA(k=2, weighting="uniform", solver=solver), rounds=100))
     for g in (0, 1):

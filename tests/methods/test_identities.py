@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from federations import quadratics, ragged
+from groups import grouped
 from torch import Tensor
 
 import sartor as st
@@ -21,7 +22,11 @@ SGD = st.SGD(lr=0.1, epochs=2, batch=7, momentum=0.5, weight_decay=0.01)
 def play(method: Method, rounds: int = 4, **options: Any) -> st.Result:
     clients = ragged()
     return st.fit(
-        method, layers(5, 6, 3), clients, rounds, dtype=torch.float64, evaluate_every=rounds, diagnose=False, **options
+        method,
+        layers(5, 6, 3),
+        clients,
+        rounds,
+        **grouped(dtype=torch.float64, evaluate_every=rounds, diagnostics=False, **options),
     )
 
 
@@ -61,7 +66,13 @@ def test_flame_with_lam_alpha_equal_rho_makes_w_the_mean_of_theta() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_flame_s_running_sum_is_the_mean_over_all_last_messages(dtype: torch.dtype) -> None:
     result = st.fit(
-        st.FLAME(solver=SGD), layers(5, 6, 3), ragged(), 200, cohort=2, dtype=dtype, evaluate_every=200, diagnose=False
+        st.FLAME(solver=SGD),
+        layers(5, 6, 3),
+        ragged(),
+        200,
+        federation=st.Federation(cohort=2),
+        execution=st.Execution(dtype=dtype),
+        evaluation=st.Evaluation(evaluate_every=200, diagnostics=False),
     )
     server = result.run.server
     tolerance = 1e-6 if dtype == torch.float32 else 1e-13

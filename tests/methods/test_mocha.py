@@ -29,8 +29,8 @@ def start(loss: str, features: int = 5, m: int = 4, **settings: Any) -> st.Resul
         st.Clients.from_parts(parts, 2),
         1,
         loss=loss,
-        dtype=torch.float64,
-        diagnose=False,
+        execution=st.Execution(dtype=torch.float64),
+        evaluation=st.Evaluation(diagnostics=False),
     )
 
 

@@ -21,6 +21,7 @@ from sartor.papers.reproduce.experiment import load
 from sartor.papers.reproduce.mapping import Column
 from sartor.papers.reproduce.runs import MODELS
 from sartor.papers.reproduce.values import HIGHER
+from sartor.run.assemble import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 
@@ -70,8 +71,8 @@ def test_a_cell_s_number_is_that_of_a_plain_run(finished: tuple[Path, Path]) -> 
     expected = []
     for seed in (0, 1):
         column = Column(made, all_cells(made)[1], False, Size.of(made, False))
-        recipe = column.recipe({}, seed).model_copy(update={"report": "best"})
-        result = list(play_recipe(recipe, recipe.split(recipe.dataset()), None))[-1]
+        recipe = column.recipe({}, seed).replace(report="best")
+        result = list(play_recipe(recipe, clients_of(recipe), None))[-1]
         scores = [(v, -i) for i, v in enumerate(_validation(recipe))]
         best = result.history[-max(scores)[1]]
         expected.append(100 * best["global"]["accuracy_mean"])
@@ -84,8 +85,8 @@ def _validation(recipe: Recipe) -> list[float]:
     """The global model's mean validation accuracy in each round, from runs that end there."""
     found = []
     for rounds in range(1, recipe.rounds + 1):
-        clients = recipe.split(recipe.dataset())
-        shorter = recipe.model_copy(update={"rounds": rounds, "report": "last"})
+        clients = clients_of(recipe)
+        shorter = recipe.replace(rounds=rounds, report="last")
         result = list(play_recipe(shorter, clients, None))[-1]
         found.append(float(np.nanmean(result.run.scores["global/validation/accuracy"])))
     return found

@@ -265,7 +265,13 @@ def test_a_play_is_what_fit_does() -> None:
     method = st.FLAME(lam=lam, rho=rho, solver=st.Exact())
     play = Play(method, task, data).rounds(4)
     result = st.fit(
-        method, task.original, data, 4, evaluate_every=4, diagnose=False, pretrained=True, dtype=torch.float64
+        method,
+        task.original,
+        data,
+        4,
+        pretrained=True,
+        evaluation=st.Evaluation(evaluate_every=4, diagnostics=False),
+        execution=st.Execution(dtype=torch.float64),
     )
     torch.testing.assert_close(play.globals_of()[0], result.run.server["w"])
 

@@ -284,7 +284,9 @@ def test_an_unfinished_run_has_a_page(tmp_path: Path) -> None:
 
 def test_a_result_that_was_saved_in_python_has_a_page(tmp_path: Path) -> None:
     clients = st.data.load("digits").split("iid", clients=3, seed=0)
-    st.fit(st.FLAME(), st.models.layers(64, 10), clients, rounds=2, evaluate_every=1).save(tmp_path)
+    st.fit(st.FLAME(), st.models.layers(64, 10), clients, rounds=2, evaluation=st.Evaluation(evaluate_every=1)).save(
+        tmp_path
+    )
     good("report", tmp_path)
     found = read(tmp_path)
     assert {"accuracy", "clients", "fairness"} <= set(found.charts)

@@ -10,12 +10,13 @@ import pytest
 import torch
 from commandline import QUICK, good, history, refused, same_run, sartor, stop_in_round, summary
 from federations import ragged
+from groups import grouped
 
 import sartor as st
 from sartor.core import Server, State
 from sartor.errors import SartorError
 from sartor.models import layers
-from sartor.run.absences import finite, joined
+from sartor.run.absences import draw_absences, finite, joined
 from sartor.run.assemble import prepare
 from sartor.run.result import Result
 from sartor.run.rounds import draw_cohort, play
@@ -23,9 +24,9 @@ from sartor.run.rounds import draw_cohort, play
 SOLVER = st.SGD(lr=0.1, epochs=1, batch=7)
 
 
-def ready(failures: st.Failures, method: object = None, **options: object) -> Result:
+def ready(failures: st.Federation, method: object = None, **options: object) -> Result:
     made = method or st.FLAME(solver=SOLVER)
-    return prepare(made, layers(5, 3), ragged(), seed=5, dtype=torch.float64, failures=failures, **options)  # type: ignore[arg-type]
+    return prepare(made, layers(5, 3), ragged(), seed=5, **grouped(federation=failures, dtype=torch.float64, **options))  # type: ignore[arg-type]
 
 
 def watched(result: Result) -> list[tuple[list[int], State]]:
@@ -47,8 +48,8 @@ def watched(result: Result) -> list[tuple[list[int], State]]:
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
 def test_so_many_are_dropped(share: float) -> None:
-    problem = ready(st.Failures()).run.problem
-    lost = torch.stack([st.Failures(drop=share).draw(problem, r)[0] for r in range(2000)]).double().numpy()
+    problem = ready(st.Federation()).run.problem
+    lost = torch.stack([draw_absences(st.Federation(drop=share), problem, r)[0] for r in range(2000)]).double().numpy()
     assert abs(float(lost.mean()) - share) < 4 * np.sqrt(share * (1 - share) / lost.size)
     assert np.abs(lost.mean(0) - share).max() < 4.5 * np.sqrt(share * (1 - share) / len(lost))
     corr = np.corrcoef(lost.T)
@@ -58,11 +59,11 @@ def test_so_many_are_dropped(share: float) -> None:
 @pytest.mark.parametrize("train_all", [False, True])
 def test_a_dropped_client_is_not_reached_and_stays_as_it_was(train_all: bool) -> None:
     method = st.PFedMe(R=1, train_all=train_all, solver=st.SGD(lr=0.05, steps=2, reuse=True))
-    failures = st.Failures(drop=0.4)
+    failures = st.Federation(drop=0.4)
     run = ready(failures, method, cohort=4).run
     for r in range(6):
         before = {k: v.clone() for k, v in run.engine.save().items()}
-        lost = failures.draw(run.problem, r)[0]
+        lost = draw_absences(failures, run.problem, r)[0]
         cohort = torch.isin(torch.arange(7), draw_cohort(run.problem, 4, "uniform", r))
         run.step()
         trained = ~lost if train_all else ~lost & cohort
@@ -74,18 +75,18 @@ def test_a_dropped_client_is_not_reached_and_stays_as_it_was(train_all: bool) ->
 
 
 def test_the_server_hears_those_who_were_reached() -> None:
-    failures = st.Failures(drop=0.5)
+    failures = st.Federation(drop=0.5)
     result = ready(failures)
     heard = watched(result)
     for _ in range(5):
         result.run.step()
-    lost = [failures.draw(result.run.problem, r)[0] for r in range(5)]
+    lost = [draw_absences(failures, result.run.problem, r)[0] for r in range(5)]
     assert [ids for ids, _ in heard] == [torch.arange(7)[~row].tolist() for row in lost if not row.all()]
     assert result.run.counts["dropped"] == int(torch.stack(lost).sum())
 
 
 def test_the_seed_decides_and_no_failure_is_the_plain_run() -> None:
-    a, b, plain, none = (ready(f) for f in (st.Failures(drop=0.3), st.Failures(drop=0.3), st.Failures(), None))
+    a, b, plain, none = (ready(f) for f in (st.Federation(drop=0.3), st.Federation(drop=0.3), st.Federation(), None))
     for r in (a, b, plain, none):
         for _ in range(4):
             r.run.step()
@@ -101,14 +102,14 @@ def test_the_seed_decides_and_no_failure_is_the_plain_run() -> None:
 
 @pytest.mark.parametrize("stale", ["use", "discard"])
 def test_late_answers_count_in_the_next_round_or_never(stale: str) -> None:
-    failures = st.Failures(stragglers=0.4, stale=stale)
+    failures = st.Federation(stragglers=0.4, stale=stale)
     late = ready(failures, st.FedAMP(solver=SOLVER), cohort=4)
     heard = watched(late)
     run = late.run
     waiting: dict[int, torch.Tensor] = {}
     for r in range(8):
         cohort = draw_cohort(run.problem, 4, "uniform", r)
-        slow = failures.draw(run.problem, r)[1]
+        slow = draw_absences(failures, run.problem, r)[1]
         down = run.method.downlink(run.server, cohort, r)
         kept = {k: v.clone() for k, v in run.engine.save().items()}
         _, sent = run.engine.map("train", r, cohort, down)  # what is sent does not depend on who is late
@@ -159,12 +160,12 @@ def test_what_cannot_be_computed_with(dtype: torch.dtype) -> None:
 
 
 def test_a_round_without_answers_is_skipped_counted_and_reported() -> None:
-    result = ready(st.Failures(drop=0.7), cohort=1)
+    result = ready(st.Federation(drop=0.7), cohort=1)
     run = result.run
     for r in range(10):
         before, kept = run.server["w"].clone(), run.counts["skipped"]
         run.step()
-        silent = bool(run.failures.draw(run.problem, r)[0][draw_cohort(run.problem, 1, "uniform", r)])
+        silent = bool(draw_absences(run.federation, run.problem, r)[0][draw_cohort(run.problem, 1, "uniform", r)])
         assert run.counts["skipped"] == kept + silent
         assert not silent or torch.equal(run.server["w"], before)
     assert run.round == 10 and 0 < run.counts["skipped"] < 10
@@ -173,11 +174,11 @@ def test_a_round_without_answers_is_skipped_counted_and_reported() -> None:
 
 def test_after_patience_the_run_stops_and_keeps_its_state(tmp_path: Path) -> None:
     place = tmp_path / "state"
-    patient = ready(st.Failures(drop=0.8, patience=1000), cohort=1).run
+    patient = ready(st.Federation(drop=0.8, patience=1000), cohort=1).run
     for _ in play(patient, 60, evaluate_every=60, checkpoint=tmp_path / "all", settings="s"):
         pass
     stops = 0
-    run = ready(st.Failures(drop=0.8, patience=5), cohort=1).run
+    run = ready(st.Federation(drop=0.8, patience=5), cohort=1).run
     while run.round < 60:
         try:
             for _ in play(run, 60, evaluate_every=60, checkpoint=place, checkpoint_every=100, settings="s"):
@@ -185,7 +186,7 @@ def test_after_patience_the_run_stops_and_keeps_its_state(tmp_path: Path) -> Non
         except st.Silent as e:
             stops += 1
             assert "nobody answered in 5 rounds in a row" in str(e) and f"round {run.round}" in str(e)
-            run = ready(st.Failures(drop=0.8, patience=5), cohort=1).run
+            run = ready(st.Federation(drop=0.8, patience=5), cohort=1).run
             run.restore(place, "s")
     assert stops >= 2
     assert torch.equal(run.server["w"], patient.server["w"]) and run.counts == patient.counts
@@ -259,4 +260,4 @@ def test_compare_takes_the_same_options(tmp_path: Path) -> None:
 @pytest.mark.parametrize("settings", [{"drop": 1.0}, {"stragglers": -0.1}, {"drop": float("nan")}, {"patience": 0}])
 def test_refused(settings: dict[str, float]) -> None:
     with pytest.raises(SartorError, match=next(iter(settings))):
-        st.Failures(**settings)  # type: ignore[arg-type]
+        st.Federation(**settings)  # type: ignore[arg-type]

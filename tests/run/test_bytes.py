@@ -129,10 +129,12 @@ def test_a_target_may_be_any_number_that_r2_can_be() -> None:
 
 def test_in_python() -> None:
     method, solver = st.FedAvg, st.SGD(lr=0.1, batch=7)
-    result = st.fit(method(solver=solver), layers(5, 3), ragged(), 50, budget="3kB", compress=TopK(k=0.5))
+    result = st.fit(
+        method(solver=solver), layers(5, 3), ragged(), 50, traffic=st.Traffic(budget="3kB", compress=TopK(k=0.5))
+    )
     assert result.summary["stopped"] == "budget" and result.summary["compress"] == "top-k(k=0.5)"
     with pytest.raises(st.OverBudget, match="one round takes"):
-        st.fit(method(solver=solver), layers(5, 3), ragged(), 50, budget=20, compress=LBGM())
+        st.fit(method(solver=solver), layers(5, 3), ragged(), 50, traffic=st.Traffic(budget=20, compress=LBGM()))
 
 
 # --- compare ----------------------------------------------------------------------------------------------------------

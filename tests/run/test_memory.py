@@ -11,6 +11,7 @@ import pytest
 import torch
 from commandline import good, refused
 from federations import ragged
+from groups import grouped
 
 import sartor as st
 from sartor.core import Problem
@@ -60,7 +61,7 @@ def test_available_memory_is_a_number_here() -> None:
 
 
 def test_states_take_no_memory_before_the_first_round() -> None:
-    run = prepare(st.FLAME(), layers(5, 3), ragged(), workers=1).run
+    run = prepare(st.FLAME(), layers(5, 3), ragged(), execution=st.Execution(workers=1)).run
     assert all(rows.memory.fresh for rows in run.engine.states.values())  # type: ignore[attr-defined]
     run.step()
     assert not any(rows.memory.fresh for rows in run.engine.states.values())  # type: ignore[attr-defined]
@@ -88,7 +89,7 @@ def test_a_full_disk_under_the_states_keeps_the_checkpoint(tmp_path: Path, monke
 
 
 def test_a_disk_that_takes_half_a_row_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = prepare(st.FLAME(), layers(5, 3), ragged(), store=tmp_path).run
+    run = prepare(st.FLAME(), layers(5, 3), ragged(), **grouped(store=tmp_path)).run
     run.step()
     monkeypatch.setattr(os, "pwrite", lambda file, data, at: len(data) // 2)
     with pytest.raises(st.SartorError, match="No space left"):
@@ -98,7 +99,7 @@ def test_a_disk_that_takes_half_a_row_is_full(tmp_path: Path, monkeypatch: pytes
 def test_more_workers_than_cores_are_allowed_with_a_warning() -> None:
     cores = len(os.sched_getaffinity(0))
     with pytest.warns(UserWarning, match=f"{cores + 1} workers on {cores} cores"):
-        result = prepare(st.FLAME(), layers(5, 3), ragged(), workers=cores + 1)
+        result = prepare(st.FLAME(), layers(5, 3), ragged(), execution=st.Execution(workers=cores + 1))
     result.run.step()
 
 
@@ -121,7 +122,7 @@ def test_steps_are_counted_the_same_by_every_worker_and_engine() -> None:
     """Seven clients of 1 to 57 samples in batches of 7: ⌈n/7⌉ steps each."""
     counts = []
     for options in ({"workers": 1}, {"workers": 2, "chunk": 2}, {"engine": "serial"}):
-        run = prepare(st.FLAME(solver=st.SGD(batch=7)), layers(5, 4, 3), ragged(), **options).run  # type: ignore[arg-type]
+        run = prepare(st.FLAME(solver=st.SGD(batch=7)), layers(5, 4, 3), ragged(), **grouped(**options)).run
         for _ in range(3):
             run.step()
         counts.append((run.counts["trained"], run.counts["steps"]))

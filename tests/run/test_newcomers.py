@@ -14,6 +14,7 @@ import pytest
 import torch
 from commandline import good, refused, sartor
 from federations import Quadratics, quadratics, ragged, two_sided
+from groups import grouped
 from torch import nn
 
 import sartor as st
@@ -22,6 +23,7 @@ from sartor.core import Method
 from sartor.couplings import Projection
 from sartor.methods import NAMES
 from sartor.models import layers
+from sartor.run.assemble import assemble, clients_of
 from sartor.run.newcomers import hold_out, query_clients, serve
 from sartor.run.recipe import Recipe
 
@@ -167,7 +169,13 @@ def test_a_newcomer_of_mocha_is_a_task_by_itself() -> None:
 
 def deep(method: Method, **options: Any) -> st.Result:
     model = layers(5, 6, 3)
-    return st.fit(method, model, ragged(), rounds=3, dtype=torch.float64, evaluate_every=3, **options)
+    return st.fit(
+        method,
+        model,
+        ragged(),
+        rounds=3,
+        **grouped(dtype=torch.float64, evaluate_every=3, **options),
+    )
 
 
 def classes(n: int = 30) -> tuple[np.ndarray, np.ndarray]:
@@ -225,7 +233,14 @@ def test_every_method_serves_newcomers_alone_as_among_others_and_changes_nothing
     clients, model = (two_sided(), layers(5, 1)) if convex else (ragged(), layers(5, 6, 3))
     seen, unseen = clients.take(range(5)), clients.take([5, 6])
     result = st.fit(
-        make(name), model, seen, rounds=2, dtype=torch.float64, evaluate_every=2, unseen=unseen, unseen_steps=2
+        make(name),
+        model,
+        seen,
+        rounds=2,
+        unseen=unseen,
+        execution=st.Execution(dtype=torch.float64),
+        evaluation=st.Evaluation(evaluate_every=2),
+        federation=st.Federation(unseen_steps=2),
     )
     run = result.run
     before = {k: (v.whole() if isinstance(v, Rows) else v).clone() for k, v in run.server.items()}
@@ -288,7 +303,7 @@ def test_clients_that_are_held_out_are_a_function_of_the_seed() -> None:
 def test_unseen_clients_are_never_trained_on(tmp_path: Path) -> None:
     """Other labels at those held out change their own scores and nothing else."""
     recipe = Recipe(method="flame", model="softmax", rounds=3, clients=8, unseen=0.25, unseen_steps=2)
-    clients = recipe.split(recipe.dataset())
+    clients = clients_of(recipe)
     _, held = hold_out(clients, 0.25, 0)
     assert held is not None
     y = clients.y.clone()
@@ -297,7 +312,7 @@ def test_unseen_clients_are_never_trained_on(tmp_path: Path) -> None:
         y[everything] = (y[everything] + 1) % 10
     results = []
     for data in (clients, replace(clients, y=y)):
-        result = recipe.start(data)
+        result = assemble(recipe, data)
         for _ in range(3):
             result.run.step()
         result.run.evaluate(False)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from commandline import METHODS, QUICK, files, good, refused, same_run, sartor, stop_in_round, summary
 from federations import ragged
+from groups import grouped
 
 import sartor as st
 from sartor.core import Method
@@ -22,7 +23,9 @@ WILD = st.SGD(lr=1.5)  # steps so large that accuracy goes up and down
 
 
 def fit(method: Method, rounds: int = ROUNDS, **options: Any) -> Result:
-    return st.fit(method, layers(5, 6, 3), ragged(), rounds, **{"evaluate_every": 1, "diagnose": False} | options)
+    return st.fit(
+        method, layers(5, 6, 3), ragged(), rounds, **grouped(**{"evaluate_every": 1, "diagnostics": False} | options)
+    )
 
 
 def by_hand(result: Result) -> float:

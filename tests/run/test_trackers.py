@@ -110,7 +110,7 @@ def test_a_tracker_of_one_s_own(tmp_path: Path) -> None:
     clients = st.data.load("digits").split("iid", clients=3, seed=0)
     mine, model = Mine(), st.models.layers(64, 10)
     track = [mine, f"csv:{tmp_path}/s.csv"]
-    result = st.fit(st.FedAvg(), model, clients, rounds=5, evaluate_every=2, track=track)
+    result = st.fit(st.FedAvg(), model, clients, rounds=5, track=track, evaluation=st.Evaluation(evaluate_every=2))
     assert [round for round, _ in mine.seen] == [2, 4, 5] and mine.closed == 1
     assert mine.seen[-1][1] == numbers(result.history[-1]) and len(rows(tmp_path / "s.csv")) == 3
     other, broken = Mine(), Mine()

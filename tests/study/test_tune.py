@@ -14,6 +14,7 @@ from commandline import good, refused
 from sartor.data import Clients, load
 from sartor.errors import SartorError
 from sartor.methods import NAMES
+from sartor.run.assemble import clients_of
 from sartor.run.recipe import Recipe
 from sartor.run.settings import method_from
 from sartor.study import tune as tuning
@@ -42,8 +43,8 @@ def test_a_trial_s_score_is_the_mean_validation_accuracy_over_seeds() -> None:
     last = found.trials["flame"][-1]
     scores = []
     for seed in (0, 1):
-        recipe = BASE.model_copy(update={"method": "flame", "settings": last.settings, "seed": seed})
-        clients = recipe.split(recipe.dataset())
+        recipe = BASE.replace(method="flame", settings=last.settings, seed=seed)
+        clients = clients_of(recipe)
         result = list(tuning.play_recipe(recipe, clients, None))[-1]
         scores.append(np.nanmean(result.scores["chosen/validation/accuracy"]))
     assert last.score == pytest.approx(np.mean(scores))
@@ -98,7 +99,7 @@ def test_tuning_goes_on_where_it_was_and_refuses_other_settings(
     assert run(["flame", "local"], 4, folder=tmp_path).table() == whole
     assert played == ["flame"] * 2 * 2 + ["local"] * 4 * 2  # two trials of flame with two seeds were there
     with pytest.raises(SartorError, match="other settings or seeds"):
-        run(["flame"], 2, folder=tmp_path, base=BASE.model_copy(update={"rounds": 3}))
+        run(["flame"], 2, folder=tmp_path, base=BASE.replace(rounds=3))
 
 
 def test_a_setting_that_diverges_is_a_failed_trial_and_never_the_best(monkeypatch: pytest.MonkeyPatch) -> None:

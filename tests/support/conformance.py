@@ -28,6 +28,7 @@ from sites import NAMES, tables
 from torch import Tensor
 
 from sartor.core import Engine, State
+from sartor.run.assemble import assemble, clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 from sartor.storage import load_tensors
@@ -157,10 +158,10 @@ def expected(case: Case, chunk: int | None = 1) -> Outcome:
     its model stay as they were, and the others go on. (A simulation stops there and says whose error it was.)
     """
     recipe = case.whole(chunk=chunk, workers=1)
-    clients = recipe.split(recipe.dataset())
+    clients = clients_of(recipe)
     engine: Engine | None = None
     if case.fault is not None and case.fault.seconds is None:
-        engine = _Without(recipe.start(clients).run.engine, case.fault)
+        engine = _Without(assemble(recipe, clients).run.engine, case.fault)
     with tempfile.TemporaryDirectory() as folder:
         list(play_recipe(recipe, clients, Path(folder), engine))
         return of_run(Path(folder))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from groups import grouped
 from torch import nn
 
 import sartor as st
@@ -51,8 +52,7 @@ class Quadratics:
             self.model(),
             self.clients,
             rounds,
-            dtype=torch.float64,
-            **{"evaluate_every": rounds, "diagnose": False} | options,
+            **grouped(**{"dtype": torch.float64, "evaluate_every": rounds, "diagnostics": False} | options),
         )
 
 

@@ -20,6 +20,7 @@ from faulty.faults import Fault
 from sartor.core import ClientStack, State
 from sartor.engines.ray import cluster, engine
 from sartor.errors import SartorError
+from sartor.run.assemble import assemble, clients_of
 from sartor.run.play import play_recipe
 from sartor.wrappers.base import Wrapper
 
@@ -48,8 +49,8 @@ class Faulty(Wrapper):
 
 def play(case: Case, folder: Path, once: Path | None = None, **own: Any) -> None:
     recipe = case.whole(**OWN | own)
-    clients = recipe.split(recipe.dataset())
-    engine = recipe.start(clients, folder).run.engine
+    clients = clients_of(recipe)
+    engine = assemble(recipe, clients, folder).run.engine
     assert isinstance(engine, engine.RayEngine)
     fault = case.fault or (Fault(client=1, round=2) if once else None)
     if fault is not None:
@@ -90,7 +91,7 @@ def main(folder: Path) -> None:
     play(CASES["flame"], folder / "killed", once=folder / "once")
     refused(CASES["flame, one raises"], folder / "flame, one raises")
     recipe = CASES["ditto"].whole(**OWN, checkpoint_every=2)
-    clients = recipe.split(recipe.dataset())
+    clients = clients_of(recipe)
     for result in play_recipe(recipe, clients, folder / "again"):
         if result.run.round == 3:  # interrupted, with a checkpoint after round 2
             break

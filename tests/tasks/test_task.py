@@ -107,9 +107,18 @@ def test_a_pretrained_model_is_the_start_where_asked() -> None:
     with torch.no_grad():
         for p in model.parameters():
             p.fill_(0.25)
-    given = st.fit(st.LocalOnly(solver=st.SGD(lr=1e-12)), model, ragged(), 1, pretrained=True, diagnose=False)
+    given = st.fit(
+        st.LocalOnly(solver=st.SGD(lr=1e-12)),
+        model,
+        ragged(),
+        1,
+        pretrained=True,
+        evaluation=st.Evaluation(diagnostics=False),
+    )
     torch.testing.assert_close(given.run.problem.start, torch.full((18,), 0.25))
-    fresh = st.fit(st.LocalOnly(solver=st.SGD(lr=1e-12)), model, ragged(), 1, diagnose=False)
+    fresh = st.fit(
+        st.LocalOnly(solver=st.SGD(lr=1e-12)), model, ragged(), 1, evaluation=st.Evaluation(diagnostics=False)
+    )
     assert not torch.allclose(fresh.run.problem.start, given.run.problem.start)
 
 
@@ -184,9 +193,8 @@ def test_training_with_dropout_does_not_depend_on_engine_or_chunk() -> None:
             model,
             clients,
             3,
-            dtype=DOUBLE,
-            evaluate_every=3,
-            diagnose=False,
+            execution=st.Execution(dtype=DOUBLE),
+            evaluation=st.Evaluation(evaluate_every=3, diagnostics=False),
             **o,
         )
         for o in ({}, {"chunk": 2}, {"engine": "serial"}, {"seed": 1})
@@ -199,9 +207,8 @@ def test_training_with_dropout_does_not_depend_on_engine_or_chunk() -> None:
         nn.Sequential(*[m for m in model if not isinstance(m, nn.Dropout)]),
         clients,
         3,
-        dtype=DOUBLE,
-        evaluate_every=3,
-        diagnose=False,
+        execution=st.Execution(dtype=DOUBLE),
+        evaluation=st.Evaluation(evaluate_every=3, diagnostics=False),
     )
     assert not torch.allclose(plain.run.server["w"], first)  # dropout did something
 
@@ -245,7 +252,12 @@ def test_statistics_stay_with_the_client() -> None:
     """Another client's data change neither a client's statistics nor its scores; its own do."""
     clients = ragged()
     result = st.fit(
-        st.Ditto(solver=st.SGD(batch=7)), normed(), clients, 3, dtype=DOUBLE, evaluate_every=3, diagnose=False
+        st.Ditto(solver=st.SGD(batch=7)),
+        normed(),
+        clients,
+        3,
+        execution=st.Execution(dtype=DOUBLE),
+        evaluation=st.Evaluation(evaluate_every=3, diagnostics=False),
     )
     x = clients.x.clone()
     rows = clients.rows(6, "train")
@@ -265,7 +277,12 @@ def test_statistics_stay_with_the_client() -> None:
 def test_the_exported_model_predicts_as_the_client_was_scored() -> None:
     clients = ragged()
     result = st.fit(
-        st.Ditto(solver=st.SGD(batch=7)), normed(), clients, 3, dtype=DOUBLE, evaluate_every=3, diagnose=False
+        st.Ditto(solver=st.SGD(batch=7)),
+        normed(),
+        clients,
+        3,
+        execution=st.Execution(dtype=DOUBLE),
+        evaluation=st.Evaluation(evaluate_every=3, diagnostics=False),
     )
     for i in (4, 5, 6):
         rows = clients.rows(i, "test")

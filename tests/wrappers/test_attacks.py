@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from federations import quadratics, ragged
+from groups import grouped
 
 import sartor as st
 from sartor.core import Method, Server, State
@@ -58,10 +59,7 @@ def ready(name: str, text: str, attackers: float = 0.4, clients: Clients | None 
         layers(5, 6, data.classes),
         data,
         seed=3,
-        dtype=torch.float64,
-        attack=attack(text),
-        attackers=attackers,
-        **options,  # type: ignore[arg-type]
+        **grouped(dtype=torch.float64, attack=attack(text), attackers=attackers, **options),
     )
 
 
@@ -168,7 +166,7 @@ def test_two_classes_are_flipped() -> None:
 def test_numbers_have_no_labels_to_poison(text: str) -> None:
     world = quadratics()
     with pytest.raises(SartorError, match="needs labels"):
-        prepare(st.FedAvg(), world.model(), world.clients, attack=attack(text), attackers=0.5)
+        prepare(st.FedAvg(), world.model(), world.clients, attack=st.Attacked(attack=attack(text), attackers=0.5))
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
@@ -330,7 +328,10 @@ def test_gradient_flip_climbs(solver: st.SGD) -> None:
     clients = fixed(n=7)
     method = st.FedAvg(solver=solver)
     options = {"seed": 3, "dtype": torch.float64, "attackers": 0.5}
-    made = [prepare(method, layers(5, 4), clients, attack=a, **options) for a in (attack("gradient-flip"), None)]  # type: ignore[arg-type]
+    made = [
+        prepare(method, layers(5, 4), clients, **grouped(attack=a, **options))
+        for a in (attack("gradient-flip"), "none")
+    ]
     w, h = made[0].run.server["w"], made[0].run.hostile
     bad, good = (messages(r)[0]["w"][h] - w for r in made)
     if solver == SOLVER:  # one batch of 7 holds all
@@ -400,7 +401,12 @@ def test_a_resumed_run_equals_an_unbroken_one(name: str, store: bool, tmp_path: 
 
 def test_scores_are_of_benign_clients_only() -> None:
     result = st.fit(
-        st.FLAME(solver=SOLVER), layers(5, 4), fixed(), 2, attack=attack("same-value"), attackers=0.5, evaluate_every=1
+        st.FLAME(solver=SOLVER),
+        layers(5, 4),
+        fixed(),
+        2,
+        attack=st.Attacked(attack=attack("same-value"), attackers=0.5),
+        evaluation=st.Evaluation(evaluate_every=1),
     )
     rows, summary = result.clients, result.summary
     assert sum(r["hostile"] for r in rows) == summary["hostile"] == 6
@@ -415,7 +421,8 @@ def test_scores_are_of_benign_clients_only() -> None:
 def test_attackers_without_an_attack_are_only_left_out() -> None:
     """So that a clean run can be compared on the very clients that are benign under attack."""
     runs = [
-        st.fit(st.FedAvg(solver=SOLVER), layers(5, 4), fixed(), 2, attackers=share, attack=None) for share in (0.0, 0.5)
+        st.fit(st.FedAvg(solver=SOLVER), layers(5, 4), fixed(), 2, attack=st.Attacked(attackers=share, attack="none"))
+        for share in (0.0, 0.5)
     ]
     assert torch.equal(*(r.run.server["w"] for r in runs))
     left = ~runs[1].run.hostile
@@ -439,7 +446,12 @@ class Poison(Attack):
 def test_a_message_that_is_no_number_is_left_out_and_counted(name: str) -> None:
     """The server's state is as if the hostile had not answered at all, and the run goes on."""
     result = prepare(
-        METHODS[name], layers(5, 6, 3), ragged(), seed=3, dtype=torch.float64, attack=Poison(), attackers=0.4
+        METHODS[name],
+        layers(5, 6, 3),
+        ragged(),
+        seed=3,
+        execution=st.Execution(dtype=torch.float64),
+        attack=st.Attacked(attack=Poison(), attackers=0.4),
     )
     run = result.run
     benign = torch.from_numpy(np.flatnonzero(~run.hostile))
@@ -461,7 +473,11 @@ def test_a_hostile_client_that_overflows_stops_nobody_and_an_honest_one_does() -
     world = quadratics(m=6)
     method = st.FedAvg(solver=st.SGD(lr=1e200, steps=4))
     run = prepare(
-        method, world.model(), world.clients, dtype=torch.float64, attack=attack("gradient-flip"), attackers=0.5
+        method,
+        world.model(),
+        world.clients,
+        execution=st.Execution(dtype=torch.float64),
+        attack=st.Attacked(attack=attack("gradient-flip"), attackers=0.5),
     ).run
     with pytest.raises(st.Diverged):
         run.step()

@@ -11,6 +11,7 @@ import torch
 from commandline import QUICK, good, refused
 from every_method import METHODS, make
 from federations import Quadratics, quadratics, ragged
+from groups import grouped
 
 import sartor as st
 from sartor.compressors import DGC, LBGM, NAMES, QSGD, Compressor, Int8, RandomProjection, Sketch, TopK, decode, frames
@@ -306,13 +307,14 @@ def test_attackers_and_stragglers_go_through_the_code_too() -> None:
     options: dict[str, Any] = {
         "attack": st.attacks.Gaussian(),
         "attackers": 0.3,
-        "failures": st.Failures(drop=0.2, stragglers=0.3),
+        "drop": 0.2,
+        "stragglers": 0.3,
         "compress": TopK(k=0.3),
         "compress_down": Int8(),
         "evaluate_every": 6,
     }
     method = st.Ditto(aggregate=st.aggregators.NAMES["k-loss"](), solver=st.SGD(lr=0.1, batch=7))
-    result = st.fit(method, layers(5, 4, 3), ragged(), 6, cohort=5, **options)
+    result = st.fit(method, layers(5, 4, 3), ragged(), 6, **grouped(cohort=5, **options))
     assert result.summary["hostile"] == 2 and result.summary["bytes_up"] > 0
     chosen = result.summary["chosen"]
     assert chosen is not None and 0 <= chosen["accuracy_mean"] <= 1
@@ -329,10 +331,9 @@ def test_a_hostile_message_of_nan_is_left_out_as_ever() -> None:
             layers(5, 4, 3),
             ragged(),
             3,
-            attack=Broken(),
-            attackers=0.3,
-            compress=up,
-            evaluate_every=3,
+            attack=st.Attacked(attack=Broken(), attackers=0.3),
+            traffic=st.Traffic(compress=up),
+            evaluation=st.Evaluation(evaluate_every=3),
         )
         assert result.summary["excluded"] == 3 * 2, up
 
@@ -355,7 +356,7 @@ def test_what_cannot_be_compressed_is_refused() -> None:
             return server
 
     with pytest.raises(st.SartorError, match="Own sends mine, which its `sends` does not name"):
-        st.fit(Own(), layers(5, 3), ragged(), 1, compress=Int8())
+        st.fit(Own(), layers(5, 3), ragged(), 1, traffic=st.Traffic(compress=Int8()))
 
 
 def test_the_wrapper_is_pure() -> None:

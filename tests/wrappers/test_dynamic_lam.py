@@ -12,6 +12,7 @@ import pytest
 import torch
 from commandline import good, refused, same_run, sartor, stop_in_round
 from federations import quadratics, ragged
+from groups import grouped
 from torch import Tensor
 
 import sartor as st
@@ -41,7 +42,9 @@ MAKE: dict[str, Method] = {
 
 
 def fit(method: Method, clients: st.Clients, rounds: int = 4, **options: Any) -> Result:
-    return st.fit(method, layers(5, 6, 3), clients, rounds, **{"cohort": 4, "dtype": torch.float64} | options)
+    return st.fit(
+        method, layers(5, 6, 3), clients, rounds, **grouped(**{"cohort": 4, "dtype": torch.float64} | options)
+    )
 
 
 def models(result: Result) -> Tensor:

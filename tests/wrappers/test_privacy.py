@@ -14,6 +14,7 @@ import pytest
 import torch
 from commandline import good, refused, sartor
 from federations import quadratics, ragged
+from groups import grouped
 from scipy import integrate, optimize, stats
 
 import sartor as st
@@ -111,8 +112,8 @@ def test_every_client_adds_noise_of_its_own() -> None:
         layers(5, 200, 100, 3),
         clients,
         rounds=1,
-        dtype=torch.float64,
         privacy=st.Privacy(z, C, where="client"),
+        execution=st.Execution(dtype=torch.float64),
     )
     engine, start = result.run.engine, result.run.problem.start
     assert isinstance(engine, LocalEngine)
@@ -168,7 +169,11 @@ def bits(result: st.Result) -> dict[str, torch.Tensor]:
 
 def fit(method: Method, clients: st.Clients | None = None, **options: Any) -> st.Result:
     return st.fit(
-        method, layers(5, 6, 3), clients or ragged(), rounds=3, dtype=torch.float64, evaluate_every=3, **options
+        method,
+        layers(5, 6, 3),
+        clients or ragged(),
+        rounds=3,
+        **grouped(dtype=torch.float64, evaluate_every=3, **options),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from federations import ragged
+from groups import grouped
 
 import sartor as st
 from sartor.compressors import Int8, TopK
@@ -19,7 +20,7 @@ METHODS = [st.FedAvg(weighting="uniform", solver=SOLVER), st.FLAME(solver=SOLVER
 
 
 def fitted(method: Any, **options: Any) -> st.Result:
-    return st.fit(method, layers(5, 3), ragged(m=8), rounds=4, seed=2, dtype=torch.float64, **options)
+    return st.fit(method, layers(5, 3), ragged(m=8), rounds=4, seed=2, **grouped(dtype=torch.float64, **options))
 
 
 def weights(result: st.Result) -> dict[str, torch.Tensor]:

@@ -12,7 +12,7 @@ from typing import Any
 from ... import spelling
 from ...data import loading
 from ...data.tables.own_data import SUFFIXES
-from ...run.recipe import Recipe
+from ...run.recipe import SETTINGS
 from .experiment import Experiment, Table, read
 
 # What a cell says beside its keys.
@@ -160,7 +160,7 @@ def missing(experiment: Experiment, keys: Mapping[str, Any]) -> str | None:
     """Why a cell cannot be run; None: it can."""
     if not is_ours(keys["dataset"]) and keys["dataset"] not in experiment.stand_ins:
         return f"{keys['dataset']} is not one of our data sets"
-    if "compression" in keys and "compress" not in Recipe.model_fields:
+    if "compression" in keys and "compress" not in SETTINGS:
         return "compression is not in this version"
     return None
 

@@ -9,11 +9,12 @@ from ... import data, models
 from ...data import loading
 from ...errors import SartorError, unknown
 from ...methods import entry
-from ...run.recipe import Recipe
+from ...run.assemble import resolve
+from ...run.recipe import SETTINGS, Recipe
 from ...run.settings import attack, method_from
 from .cells import MODELS, READ, WHOLE, Cell, all_cells, base, is_ours, matches, outline
 from .experiment import Claim, Experiment, Faults, Rule, Table, load
-from .mapping import CHOSEN, FIELDS, SETTINGS, SOLVER
+from .mapping import CHOSEN, FIELDS, RENAMED, SOLVER
 
 Place = Sequence[str | int]
 NOT_HERE = ("method", "settings", "seed", "report", "oracle", "store")  # of a recipe: said elsewhere, or of no use
@@ -86,7 +87,7 @@ class Check:
     def run(self, place: Place, table: Mapping[str, Any]) -> None:
         """Fields of a recipe."""
         for key, value in table.items():
-            known = [k for k in Recipe.model_fields if k not in NOT_HERE]
+            known = [k for k in SETTINGS if k not in NOT_HERE]
             if key not in known:
                 raise self.faults.at([*place, key], unknown("field of a run", key, known))
             self.field([*place, key], key, value)
@@ -94,7 +95,7 @@ class Check:
     def field(self, place: Place, key: str, value: Any) -> None:
         """One field of a recipe with its value."""
         self.attempt(
-            place, lambda: Recipe.of({key: value}).resolved() if key != "aggregator" else Recipe.of({key: value})
+            place, lambda: resolve(Recipe.of({key: value})) if key != "aggregator" else Recipe.of({key: value})
         )
         if key == "data":
             self.dataset(place, value)
@@ -178,11 +179,11 @@ class Check:
                 continue
             if key in SOLVER:
                 self.attempt(place, lambda v=value: self.made("fedavg", {f"solver.{SOLVER[key]}": v}))  # type: ignore[misc]
-            elif field in Recipe.model_fields:
+            elif field in SETTINGS:
                 self.field(place, field, value)
             else:
                 for method in methods:
-                    own = {SETTINGS.get(key, key): value}
+                    own = {RENAMED.get(key, key): value}
                     self.attempt(place, lambda m=method, o=own: self.made(m, o))  # type: ignore[misc]
 
     def claim(self, place: Place, claim: Claim, cells: Sequence[Cell]) -> None:

@@ -11,20 +11,16 @@ from itertools import product
 from typing import Any
 
 from ...errors import need, unknown
-from ...run.recipe import Recipe
+from ...run.assemble import resolve
+from ...run.recipe import SETTINGS, Recipe
 from .cells import Cell, all_cells, base, matches, outline
 from .experiment import Experiment, Reading, Rule, Table, merged
 
 # A cell's key → the field of a recipe, of the method's solver, of the method. Others have their own name.
 FIELDS = {"dataset": "data", "network": "model", "compression": "compress"}
 SOLVER = {"lr": "lr", "beta_hat": "lr", "epochs": "epochs", "K": "steps", "batch": "batch"}
-SETTINGS = {"alpha_hat": "alpha"}
+RENAMED = {"alpha_hat": "alpha"}
 CHOSEN = ("best", "dynamic")  # values of lam that say how it is found
-# What changes nothing in the numbers of a run's history.
-IDLE = (
-    *("engine", "address", "chunk", "workers", "store", "checkpoint_every"),
-    *("diagnostics", "report", "oracle", "patience"),
-)
 FORMAT = 1  # of a stored run and of the defaults; a new one makes all runs anew
 
 
@@ -89,7 +85,7 @@ class Column:
         if (self.size.quick and not e.quick.tune) or self.tuned_on == "none":
             return {}
         found = {k: v for k, v in self._tune().items() if k != "by"}
-        given = {SETTINGS.get(k, k) for k, v in self.cell.keys.items() if v != "best"}
+        given = {RENAMED.get(k, k) for k, v in self.cell.keys.items() if v != "best"}
         for key, values in found.items():
             need(bool(values) and isinstance(values, list), f"{method}: {key} is to be tuned over a list of values.")
         return {k: v for k, v in found.items() if k not in given}
@@ -186,10 +182,10 @@ def place(keys: Mapping[str, Any]) -> tuple[Table, Table]:
             continue
         if key in SOLVER:
             settings = merged(settings, {"solver": {SOLVER[key]: value}})
-        elif FIELDS.get(key, key) in Recipe.model_fields:
+        elif FIELDS.get(key, key) in SETTINGS:
             run[FIELDS.get(key, key)] = value
         else:
-            settings[SETTINGS.get(key, key)] = value
+            settings[RENAMED.get(key, key)] = value
     return run, settings
 
 
@@ -198,8 +194,9 @@ def key_of(recipe: Recipe) -> str:
 
     What is as it is by default is left out, so that a recipe that can say more than before has the same name.
     """
-    plain = type(recipe).of({}).model_dump()
-    kept = {k: v for k, v in recipe.resolved().model_dump().items() if k not in IDLE and v != plain[k]}
+    plain = type(recipe)().values()
+    idle = [name for name, about in SETTINGS.items() if about.idle]
+    kept = {k: v for k, v in resolve(recipe).values().items() if k not in idle and v != plain[k]}
     return _digest([FORMAT, kept])
 
 

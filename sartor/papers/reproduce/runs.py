@@ -15,6 +15,7 @@ import numpy as np
 from ...data import Clients, Dataset
 from ...errors import SartorError, need
 from ...judge.metrics import ORACLE, judge, with_chosen
+from ...run.assemble import complete, read_data, split
 from ...run.play import play_recipe
 from ...run.recipe import Recipe
 from ...run.result import Result
@@ -44,7 +45,7 @@ class Job(NamedTuple):
     @property
     def name(self) -> str:
         r = self.recipe
-        words = [r.method, r.data, r.partition, *([r.attack, f"{r.attackers}"] if r.attack != "none" else [])]
+        words = [r.method, r.data, r.partition, *([str(r.attack), f"{r.attackers}"] if r.attack != "none" else [])]
         return ", ".join([*words, *([r.aggregator] if r.aggregator != "mean" else []), f"seed {r.seed}"])
 
 
@@ -122,7 +123,7 @@ class Player:
                     yield Moment(i, len(order), job, result, None, self._left(expected[i:]))
             except Exception as e:  # whatever is wrong with one run must not end the others; the next call tries again
                 said = str(e) if isinstance(e, SartorError) else f"{type(e).__name__}: {e}"
-                record = {"recipe": job.recipe.model_dump(), "error": " ".join(said.split())}
+                record = {"recipe": job.recipe.values(), "error": " ".join(said.split())}
             self.store.put(job.key, record)
             if "error" not in record:
                 self._took, self._thought = self._took + time.perf_counter() - began, self._thought + expected[i]
@@ -154,7 +155,7 @@ class Player:
         if self._dataset is None or self._dataset[0] != name:
             self._clients = None
             try:
-                self._dataset = name, job.recipe.dataset()
+                self._dataset = name, read_data(job.recipe)
                 self._check_data()
             except SartorError as e:
                 self._dataset = name, e  # not looked for again by every run that needs it
@@ -163,7 +164,7 @@ class Player:
             raise found
         if self._clients is None or self._clients[0] != job.split:
             self._clients = None  # room for the next
-            self._clients = job.split, job.recipe.split(found)
+            self._clients = job.split, split(job.recipe, found)
         return self._clients[1]
 
     def _facts(self) -> dict[str, Any]:
@@ -223,7 +224,7 @@ def _short(value: float | None) -> float | None:
 
 def result_recipe(recipe: Recipe, clients: Clients) -> dict[str, Any]:
     """Every setting of a run, written out."""
-    return {k: v for k, v in recipe.complete(clients).model_dump().items() if v is not None}
+    return {k: v for k, v in complete(recipe, clients).values().items() if v is not None}
 
 
 def job_of(recipe: Recipe) -> Job:
