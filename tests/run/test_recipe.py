@@ -35,9 +35,8 @@ def declarations() -> list[tuple[str, str]]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         file = path.relative_to(PACKAGE).as_posix()
         for node in ast.walk(tree):
-            if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Call):
-                if isinstance(node.target, ast.Name) and ast.unparse(node.value.func) == "setting":
-                    found.append((file, node.target.id))
+            if isinstance(node, ast.AnnAssign) and ast.unparse(node.value or node.target).startswith("setting("):
+                found.append((file, ast.unparse(node.target)))
             if isinstance(node, ast.FunctionDef) and file.startswith("cli/"):
                 words = [a for a in (*node.args.args, *node.args.kwonlyargs) if a.annotation is not None]
                 found += [(file, a.arg) for a in words if "typer.Option" in ast.unparse(a.annotation or a)]
@@ -49,26 +48,6 @@ def test_every_setting_is_declared_in_one_place() -> None:
     elsewhere = [d for d in known if d[0] != "run/recipe.py" and d not in OTHERWISE]
     assert elsewhere == []
     assert sorted(name for file, name in known if file == "run/recipe.py") == sorted(SETTINGS)
-
-
-def test_no_list_of_settings_stands_elsewhere() -> None:
-    """A tuple or list of four or more setting names is a second declaration of what they have in common."""
-    lists = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Tuple | ast.List | ast.Set) and len(node.elts) >= 4:
-                words = [e.value for e in node.elts if isinstance(e, ast.Constant)]
-                if len([w for w in words if w in SETTINGS and SETTINGS[w].group != "data"]) >= 4:
-                    lists.append((path.relative_to(PACKAGE).as_posix(), words))
-    allowed = {
-        "run/assemble.py",  # what a summary says of a run
-        "study/compare.py",  # what a row of a comparison says
-        "report/citations.py",
-        "cli/compare.py",  # what a tuning does not decide
-        "cli/tune.py",  # what a tuning has no use for
-        "papers/reproduce/checks.py",  # what an experiment says elsewhere
-    }
-    assert [entry for entry in lists if entry[0] not in allowed] == []
 
 
 def test_options_have_the_settings_defaults() -> None:
