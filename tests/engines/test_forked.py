@@ -130,7 +130,7 @@ def test_workers_end_with_their_engine_and_with_a_killed_parent() -> None:
     finally:
         gc.enable()
     program = (
-        "import sys; sys.path.insert(0, 'tests'); import multiprocessing, time, test_forked as t\n"
+        "import sys; sys.path[:0] = ['tests/engines', 'tests/support']; import multiprocessing, time, test_forked as t\n"
         "run = t.start(); run.step(); run.step()\n"
         "print(*(c.pid for c in multiprocessing.active_children()), flush=True); time.sleep(60)"
     )
