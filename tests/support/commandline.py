@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
+import waiting
 
 from sartor import cli
 from sartor.cli import main
@@ -90,14 +91,7 @@ def elsewhere(prelude: str, *arguments: object) -> subprocess.CompletedProcess[s
     """Run Python lines and then `sartor ARGUMENTS` in a process of its own."""
     words = ["sartor", *map(str, arguments)]
     lines = ["import os, signal, sys", f"sys.argv = {words!r}", prelude, "from sartor.cli import main", "main()"]
-    return subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
+    return waiting.run([sys.executable, "-c", "\n".join(lines)], os.environ | {"OMP_NUM_THREADS": "1"})
 
 
 def killed(prelude: str, *arguments: object) -> None:
