@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -130,7 +131,8 @@ def test_workers_end_with_their_engine_and_with_a_killed_parent() -> None:
     finally:
         gc.enable()
     program = (
-        "import sys; sys.path[:0] = ['tests/engines', 'tests/support']; import multiprocessing, time, test_forked as t\n"
+        f"import sys; sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}\n"
+        "import multiprocessing, time, test_forked as t\n"
         "run = t.start(); run.step(); run.step()\n"
         "print(*(c.pid for c in multiprocessing.active_children()), flush=True); time.sleep(3600)"
     )

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from conformance import CASES, PARTIAL, PLAIN, RAISES, SLOW, Case, agrees, data, disturbed, of_sites
 from sites import NAMES
+from subsets import first
 
 pytest.importorskip("flwr")
 
@@ -56,7 +57,9 @@ def said(folder: Path, name: str = "server") -> str:
     return (folder / name / "log.txt").read_text()
 
 
-@pytest.mark.parametrize("name", [*PLAIN, PARTIAL[0], PARTIAL[4], RAISES[0], SLOW[0]])
+@pytest.mark.parametrize(
+    "name", first([*PLAIN, PARTIAL[0], PARTIAL[4], RAISES[0], SLOW[0]], "fedamp", PARTIAL[0], RAISES[0])
+)
 def test_the_numbers_of_the_local_engine(name: str, tmp_path: Path) -> None:
     run = simulated(tmp_path, CASES[name])
     with disturbed(CASES[name]):

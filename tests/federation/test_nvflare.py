@@ -76,6 +76,7 @@ def killed(what: str, processes: Processes) -> float:
     return lost
 
 
+@pytest.mark.long
 def test_a_run_whose_site_loses_its_process_goes_on_to_the_same_bytes(
     processes: Processes, data: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import csv
 import io
 import json
-import os
 import re
 import signal
 import subprocess
@@ -16,8 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+import fresh
 import numpy as np
-import waiting
 
 from sartor import cli
 from sartor.cli import main
@@ -91,7 +90,7 @@ def elsewhere(prelude: str, *arguments: object) -> subprocess.CompletedProcess[s
     """Run Python lines and then `sartor ARGUMENTS` in a process of its own."""
     words = ["sartor", *map(str, arguments)]
     lines = ["import os, signal, sys", f"sys.argv = {words!r}", prelude, "from sartor.cli import main", "main()"]
-    return waiting.run([sys.executable, "-c", "\n".join(lines)], os.environ | {"OMP_NUM_THREADS": "1"})
+    return fresh.run("\n".join(lines))
 
 
 def killed(prelude: str, *arguments: object) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from federations import quadratics, ragged
+from subsets import diagonal
 
 import sartor as st
 from sartor.core import Method, Server, State
@@ -174,8 +175,7 @@ def test_numbers_have_no_labels_to_poison(text: str) -> None:
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("text", NAMES)
+@pytest.mark.parametrize(("text", "name"), diagonal(NAMES, METHODS))
 def test_benign_clients_are_untouched(text: str, name: str) -> None:
     """In the first round all are sent the same with and without attackers, so every benign bit must be the same."""
     clean, under = ready(name, "none", 0.0), ready(name, text)
@@ -359,8 +359,9 @@ def equal(a: Result, b: Result, tolerance: float = 0.0) -> None:
         torch.testing.assert_close(w[0], w[1], atol=tolerance, rtol=tolerance)
 
 
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("text", ["gaussian", "alie(z=1)", "scaled-poison(std=0.5)", "gradient-flip"])
+@pytest.mark.parametrize(
+    ("text", "name"), diagonal(["gaussian", "alie(z=1)", "scaled-poison(std=0.5)", "gradient-flip"], METHODS)
+)
 @pytest.mark.filterwarnings("ignore:3 workers")
 def test_engine_chunks_and_workers_change_nothing(text: str, name: str) -> None:
     options = {"cohort": 5, "failures": st.Failures(drop=0.2, stragglers=0.3)}
