@@ -29,7 +29,7 @@ from sartor.run.recipe import Recipe
 from sartor.storage import read_json
 
 FLAME = CASES["flame"]
-QUICK = {"ask-again": 2.0, "round-timeout": 900.0, "join-timeout": 900.0, "min-clients": 1}
+QUICK = {"ask-again": 1.0, "round-timeout": 900.0, "join-timeout": 900.0, "min-clients": 1}
 
 
 def configured(folder: Path, recipe: Recipe, /, **config: Any) -> dict[str, Any]:
