@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from federations import quadratics, ragged
+from federations import Quadratics, quadratics, ragged
+from method_runs import random_models, stack_of
 from torch import Tensor
 
 import sartor as st
@@ -146,8 +147,7 @@ def test_reuse_takes_all_steps_on_one_batch() -> None:
     torch.testing.assert_close(ours, theta)
 
 
-def stack_of(q: object, visits: int = 1) -> Stack:
-    from federations import Quadratics
+def quadratic_stack(q: object, visits: int = 1) -> Stack:
 
     assert isinstance(q, Quadratics)
     ids = np.argsort(-q.clients.counts("train"), kind="stable")
@@ -157,7 +157,7 @@ def stack_of(q: object, visits: int = 1) -> Stack:
 
 def test_exact_and_long_gradient_descent_agree() -> None:
     q = quadratics()
-    s = stack_of(q)
+    s = quadratic_stack(q)
     coupling = Quadratic(0.5, random(q.m, q.d))
     exact = st.Exact().minimise(s, torch.zeros(q.m, q.d, dtype=DOUBLE), coupling)
     slow = st.SGD(lr=0.2, steps=3000, batch=1000).minimise(s, torch.zeros(q.m, q.d, dtype=DOUBLE), coupling)
@@ -167,7 +167,7 @@ def test_exact_and_long_gradient_descent_agree() -> None:
 @pytest.mark.parametrize("visits", [1, 4])
 def test_inexact_stops_when_and_only_when_equation_17_holds(visits: int) -> None:
     q = quadratics()
-    s = stack_of(q, visits)
+    s = quadratic_stack(q, visits)
     coupling, solver = Quadratic(0.5, random(q.m, q.d)), st.Inexact(lr=0.1, eps=1e-3, shrink=0.1, max_steps=5000)
     theta = solver.minimise(s, torch.zeros(q.m, q.d, dtype=DOUBLE), coupling)
 
@@ -199,7 +199,7 @@ def test_flame_reports_whether_equation_17_was_met() -> None:
 
 def test_curvature_is_the_largest_eigenvalue() -> None:
     q = quadratics()
-    s = stack_of(q)
+    s = quadratic_stack(q)
     theta = random(q.m, q.d)
     largest = np.array([np.linalg.eigvalsh(q.A[i])[-1] for i in s.ids])
     found = curvature(s, theta, s.full_grad(theta), steps=200).numpy()
@@ -209,7 +209,7 @@ def test_curvature_is_the_largest_eigenvalue() -> None:
 def test_the_inner_loop_warning_tells_a_diverging_step_from_a_converging_one() -> None:
     """On a quadratic the bound is sharp: below it the loop converges, above it diverges, and we say so."""
     q = quadratics()
-    s = stack_of(q)
+    s = quadratic_stack(q)
     L, lam = max(np.linalg.eigvalsh(A)[-1] for A in q.A), 1.0
     coupling = Quadratic(lam, random(q.m, q.d))
     for factor, converges in ((0.95, True), (1.05, False)):
@@ -265,3 +265,26 @@ def test_moreau_gradient_vanishes_at_the_solution_and_not_before() -> None:
 
 def local_protocol(s: Stack) -> ClientStack:
     return s  # the type checker's proof that a Stack is what methods are promised
+
+
+def test_early_stopping_keeps_the_best_epoch_on_validation() -> None:
+    local = stack_of(ragged(), layers(5, 6, 3))
+    start, epochs = random_models(local, 7), 12
+    early = st.Early(lr=0.3, epochs=epochs, patience=3, batch=7)
+    ours = early.minimise(local, start, Free(), stream=1)
+    theta, trail = start, [start]
+    for e in range(epochs):
+        theta = st.SGD(lr=0.3, batch=7).minimise(local, theta, Free(), stream=1 + 1000 * e)
+        trail.append(theta)
+    losses = torch.stack([local.validation(t)[1] for t in trail])  # [epochs + 1, c]
+    kept = set()
+    for i in range(7):
+        best = 0
+        for e in range(1, epochs + 1):
+            if losses[e, i] < losses[best, i]:
+                best = e
+            elif e - best >= 3:
+                break
+        torch.testing.assert_close(ours[i], trail[best][i])
+        kept.add(best)
+    assert len(kept) > 2  # clients did stop at different epochs

@@ -343,3 +343,13 @@ def test_what_does_not_fit_is_refused_in_one_line(make: object, says: str) -> No
     with pytest.raises(st.SartorError, match=says) as e:
         make()
     assert "\n" not in str(e.value)
+
+
+def test_blocks_name_every_parameter() -> None:
+    task = ModelTask(layers(5, 6, 3))
+    assert {k: (v.start, v.stop) for k, v in task.blocks.items()} == {
+        "1.weight": (0, 30),
+        "1.bias": (30, 36),
+        "3.weight": (36, 54),
+        "3.bias": (54, 57),
+    }
