@@ -41,6 +41,48 @@ METHODS = (
     "local",
 )
 
+SUMMARY = {  # what summary.json holds, besides the time
+    "privacy",
+    "unseen",
+    "method",
+    "data",
+    "partition",
+    "model",
+    "clients",
+    "cohort",
+    "rounds",
+    "report",
+    "reported_round",
+    "seed",
+    "attack",
+    "attackers",
+    "hostile",
+    "aggregator",
+    "compress",
+    "compress_down",
+    "drop",
+    "stragglers",
+    "trained",
+    "steps",
+    "excluded",
+    "dropped",
+    "late",
+    "skipped",
+    "bytes_up",
+    "bytes_down",
+    "accuracy_per_megabyte",
+    "budget",
+    "target_accuracy",
+    "rounds_to_target",
+    "bytes_to_target",
+    "stopped",
+    "parameters",
+    "personal",
+    "global",
+    "chosen",
+    "warnings",
+}
+
 
 class Answer(NamedTuple):
     """What a call gave back."""

@@ -84,6 +84,17 @@ def stack_of(clients: st.Clients, model: nn.Module, loss: str = "cross-entropy",
     return Stack(ModelTask(model.double(), loss), clients, ids, torch.ones(len(ids)), 0, seed)
 
 
+def quadratic_stack(q: Quadratics, visits: int = 1) -> Stack:
+    """The clients of a quadratic federation, by falling size."""
+    ids = np.argsort(-q.clients.counts("train"), kind="stable")
+    task = ModelTask(q.model().double(), "squared")
+    return Stack(task, q.clients.to(dtype=torch.float64), ids, torch.full((q.m,), visits), 0, 0)
+
+
+def random(*shape: int) -> Tensor:
+    return torch.as_tensor(np.random.default_rng(sum(shape)).normal(size=shape))
+
+
 def random_models(local: Stack, seed: int = 0, scale: float = 0.5) -> Tensor:
     rng = np.random.default_rng(seed)
     return torch.as_tensor(scale * rng.normal(size=(len(local.ids), local.task.size)))

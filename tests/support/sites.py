@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 
 from sartor.federation import server
-from sartor.federation.rounds import remote_engine
+from sartor.federation.rounds import decode, remote_engine
 from sartor.federation.rounds.remote_engine import Waiting
 from sartor.federation.server import Coordinator
 from sartor.federation.site import Participant, SiteConfig
@@ -22,6 +22,7 @@ from sartor.storage import load_tensors
 
 NAMES = ("a", "b", "c")
 SMALL: dict[str, Any] = {"model": "mlp(6)", "rounds": 4, "evaluate_every": 2, "partition": "natural", "seed": 3}
+QUICK = SMALL | {"model": "softmax", "rounds": 3, "evaluate_every": 3}
 
 
 def tables(folder: Path, names: Sequence[str] = NAMES, each: int = 40) -> dict[str, Path]:
@@ -132,3 +133,8 @@ def personal(folder: Path, name: str, at: int = 0) -> np.ndarray:
     """A client's personal model at its site, as one vector."""
     tensors, _ = load_tensors(folder / name / "models" / f"personal-{at}.safetensors")
     return np.concatenate([tensors[k].numpy().ravel() for k in sorted(tensors)])
+
+
+def is_message(data: bytes, kind: str, stage: str | None, round: int) -> bool:
+    message = decode(data)
+    return (message.kind, message.round) == (kind, round) and message.note.get("stage") == stage
