@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: setup demo test check clean
+.PHONY: setup demo test test-all check clean
 setup: $(READY)
 
 # Compiled at installation: where bytecode cannot be written later (most containers), every start would compile anew.
@@ -17,9 +17,15 @@ demo: setup
 	rm -rf runs/demo
 	$(BIN)/sartor compare --out runs/demo
 
-# One thread for each of the two test processes: they share two cores.
+# One thread for each of the two test processes: they share two cores. And what one process has compiled, the next reads.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 test: check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	$(PYTEST) -n 2 --dist worksteal
+
+# Then what takes longer: whole tables of cases, a Ray cluster, a federation, and runs that must give the same bits as ever.
+test-all: test
+	$(PYTEST) -n 2 --dist worksteal -m long
+	OMP_NUM_THREADS=1 PYTHONPATH=tests/support $(BIN)/python tests/golden.py
 
 check: setup
 	$(BIN)/ruff check sartor tests benchmarks docs examples
@@ -33,7 +39,7 @@ federation-demo: setup
 
 # Every kill, every refusal and the table of conformance, with real processes, over NVFlare, Flower and Ray: half an hour.
 test-federation: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -s -m federation
+	$(PYTEST) -s -m federation
 
 # 50 sites, 200 rounds: fails where the server's memory or its open files grow.
 federation-memory: setup

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from federations import Quadratics, quadratics
+from subsets import first
 
 import sartor as st
 from sartor.aggregators import NAMES, Aggregator
@@ -40,7 +41,7 @@ def end(world: Quadratics, name: str, rule: str, rounds: int = 100) -> np.ndarra
     return w.numpy()
 
 
-@pytest.mark.parametrize("name", DOCUMENTED)
+@pytest.mark.parametrize("name", first(DOCUMENTED, "flame", "ditto"))
 def test_clean_and_different_clients_are_served_otherwise(name: str) -> None:
     """On clients with different data every rule but the mean ends somewhere else, and says so in no other way."""
     exact = end(WORLD, name, "mean")

@@ -122,6 +122,7 @@ def commands() -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in found[0].splitlines() if line.strip()]
 
 
+@pytest.mark.long
 def test_from_an_empty_folder_to_a_prediction_in_four_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,6 +23,7 @@ from conformance import (
     of_sites,
 )
 from sites import NAMES, Federation
+from subsets import diagonal, first
 
 from sartor.federation.rounds import Waiting
 from sartor.run.assemble import clients_of
@@ -34,8 +35,7 @@ ENGINES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", [*PLAIN, *PARTIAL[::2], SLOW[0]])
+@pytest.mark.parametrize(("name", "engine"), diagonal([*PLAIN, *PARTIAL[::2], SLOW[0]], ENGINES))
 def test_simulated(name: str, engine: str, tmp_path: Path) -> None:
     case, own = CASES[name], ENGINES[engine]
     recipe = case.whole(**own)
@@ -60,7 +60,7 @@ def test_a_simulation_stops_where_a_client_raises_and_goes_on_from_its_checkpoin
     agrees(whole, of_run(tmp_path), 1 if own.get("engine") == "serial" else own.get("chunk"))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", first(CASES, *PLAIN, PARTIAL[0], RAISES[0], SLOW[0]))
 def test_sites_of_a_federation(name: str, tmp_path: Path) -> None:
     """Three sites, a client each, by function calls."""
     case = CASES[name]

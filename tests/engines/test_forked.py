@@ -8,13 +8,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from federations import ragged
 from groups import grouped
+from waiting import until
 
 import sartor as st
 from sartor.engines import LocalEngine, forked
@@ -131,20 +132,17 @@ def test_workers_end_with_their_engine_and_with_a_killed_parent() -> None:
     finally:
         gc.enable()
     program = (
-        "import multiprocessing, sys, time\n"
-        "sys.path[:0] = ['tests/engines', 'tests/support']; import test_forked as t\n"
+        f"import sys; sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}\n"
+        "import multiprocessing, time, test_forked as t\n"
         "run = t.start(); run.step(); run.step()\n"
-        "print(*(c.pid for c in multiprocessing.active_children()), flush=True); time.sleep(60)"
+        "print(*(c.pid for c in multiprocessing.active_children()), flush=True); time.sleep(3600)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         orphans = [int(pid) for pid in parent.stdout.readline().split()]
         parent.kill()
     assert len(orphans) == 2
-    until = time.monotonic() + 20
-    while any(_runs(pid) for pid in orphans):
-        assert time.monotonic() < until, "workers outlive their parent"
-        time.sleep(0.1)
+    until(lambda: not any(map(_runs, orphans)), lambda: orphans, lambda: "workers outlive their parent")
 
 
 def _runs(pid: int) -> bool:

@@ -26,26 +26,31 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*PLAIN, "flame, two of three", "fedamp, two of three", "flame, one is slow"])
 def test_conformance(name: str, table: tuple[Path, str]) -> None:
     agrees(CASES[name], of_run(table[0] / name))
 
 
+@pytest.mark.long
 def test_a_killed_actor_is_replaced_in_mid_round(table: tuple[Path, str]) -> None:
     assert (table[0] / "once").exists()
     agrees(CASES["flame"], of_run(table[0] / "killed"))
 
 
+@pytest.mark.long
 def test_an_interrupted_run_goes_on(table: tuple[Path, str]) -> None:
     agrees(CASES["ditto"], of_run(table[0] / "again"))
 
 
+@pytest.mark.long
 def test_nothing_listens_but_on_loopback(table: tuple[Path, str]) -> None:
     """Although there is an address that Ray would rather have."""
     found = {line.split()[1] for line in table[1].splitlines() if line.startswith("listens:")}
     assert found and found <= LOOPBACK
 
 
+@pytest.mark.long
 def test_what_goes_wrong_is_said_in_a_line(table: tuple[Path, str]) -> None:
     raised, version, folder = (line for line in table[1].splitlines() if line.startswith("refused:"))
     assert raised == "refused: RuntimeError: the fault of client 1"

@@ -16,6 +16,7 @@ from commandline import good, same_run
 from conformance import CASES, PARTIAL, PLAIN, agrees, of_run
 from federations import ragged
 from sites import Calls
+from subsets import one_in
 
 import sartor as st
 from sartor.data.clients import PARTS
@@ -117,7 +118,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", one_in(2, OPTIONS))
 def test_everything_is_as_with_the_local_engine(name: str, tmp_path: Path) -> None:
     recipe = Recipe.of({"chunk": 4} | SMALL | OPTIONS[name])
     clients = clients_of(recipe)

@@ -64,19 +64,20 @@ def killed(what: str, processes: Processes) -> float:
     """Play, kill in the middle, restart as an operator would; the seconds from the kill to the next new round."""
     whole, workers = KILLS[what]
     processes.start()
-    processes.until(lambda: processes.round() >= 5, 180)
+    processes.until(lambda: processes.round() >= 5)
     for name in workers:
         processes.kill_worker(name)
     processes.kill(*whole)
     began, reached = time.monotonic(), processes.round()
     assert reached < 38
     processes.start(*whole) if whole else None
-    processes.until(lambda: processes.round() > reached + 1, 240)
+    processes.until(lambda: processes.round() > reached + 1)
     lost = time.monotonic() - began
     processes.finish()
     return lost
 
 
+@pytest.mark.long
 def test_a_run_whose_site_loses_its_process_goes_on_to_the_same_bytes(
     processes: Processes, data: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -110,17 +111,16 @@ def test_a_second_client_with_one_identity_is_not_taken(
     """A copy of site b's kit is started elsewhere in the middle of a run, with the same data. NVFlare lets it push b
     out (to the transport they are one), but it has not b's seat: it is not taken, and the server says so. When it is
     ended and b started again, the run goes on to the same bytes."""
-    processes.options = ("--round-timeout", 900, "--min-clients", 2)
     processes.recipe.write_text(RECIPE.format(400))  # long enough for the copy to come in time
     processes.start()
-    processes.until(lambda: processes.round() >= 5, 300)
+    processes.until(lambda: processes.round() >= 5)
     shutil.copytree(processes.kits / "b", processes.kits / "copy", ignore=shutil.ignore_patterns("play"))
     processes.data["copy"] = data["b"]
     processes.start("copy")
-    processes.until(lambda: "in the name of site b: not taken" in processes.said("server"), 300)
+    processes.until(lambda: "in the name of site b: not taken" in processes.said("server"))
     assert processes.round() < 390
     processes.kill("copy")
     processes.kill("b")
     processes.start("b")
-    processes.finish(600)
+    processes.finish()
     same_as_simulated(processes, data, tmp_path / "simulated")

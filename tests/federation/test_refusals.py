@@ -7,14 +7,13 @@ import json
 import shutil
 import socket
 import ssl
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import waiting
 from commandline import one_line, refused
 from processes import Processes, run
 from sites import tables
@@ -52,12 +51,12 @@ def other(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> Pa
 
 
 @pytest.fixture(scope="module")
-def waiting(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> Iterator[Processes]:
+def open_server(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> Iterator[Processes]:
     """A server that waits for its sites."""
     found = Processes.make(tmp_path_factory.mktemp("three"), RECIPE, data)
     found.start("server")
     try:
-        found.until(lambda: "waiting for site" in found.said("server"), 120)
+        found.until(lambda: "waiting for site" in found.said("server"))
         yield found
     finally:
         found.end()
@@ -96,12 +95,12 @@ def let_in(port: int, folder: Path | None) -> bool:
     if folder is not None:
         context.load_cert_chain(folder / "client.crt", folder / "client.key")
     try:
-        with socket.create_connection(("localhost", port), timeout=5) as plain, context.wrap_socket(plain) as line:
-            line.settimeout(3)
+        with (
+            socket.create_connection(("localhost", port), timeout=waiting.STILL) as plain,
+            context.wrap_socket(plain) as line,
+        ):
             line.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             return len(line.recv(1)) == 1  # answered, if only to say that this is no websocket
-    except TimeoutError:
-        return True
     except (ssl.SSLError, ConnectionError):
         return False
 
@@ -110,23 +109,23 @@ def port_of(kits: Path) -> int:
     return int(json.loads((kits / "server" / "kit.json").read_text())["port"])
 
 
-def test_a_stranger_is_not_let_in(waiting: Processes, other: Path, tmp_path: Path) -> None:
-    port = port_of(waiting.kits)
-    assert let_in(port, waiting.kits / "a" / "startup")
+def test_a_stranger_is_not_let_in(open_server: Processes, other: Path, tmp_path: Path) -> None:
+    port = port_of(open_server.kits)
+    assert let_in(port, open_server.kits / "a" / "startup")
     assert not let_in(port, None)
     assert not let_in(port, other / "a" / "startup")
-    signed(waiting.kits, "a", tmp_path)
+    signed(open_server.kits, "a", tmp_path)
     assert let_in(port, tmp_path)
-    signed(waiting.kits, "a", tmp_path, days=(-20, -10))
+    signed(open_server.kits, "a", tmp_path, days=(-20, -10))
     assert not let_in(port, tmp_path)
 
 
-def test_a_second_server_finds_its_port_in_use(waiting: Processes, tmp_path: Path) -> None:
+def test_a_second_server_finds_its_port_in_use(open_server: Processes, tmp_path: Path) -> None:
     copy = tmp_path / "server"
-    shutil.copytree(waiting.kits / "server", copy, ignore=shutil.ignore_patterns("play", "store"))
-    line = refused("server", copy, "--recipe", waiting.recipe)
-    assert f"port {port_of(waiting.kits)} of localhost is in use" in line
-    line = refused("server", waiting.kits / "server", "--recipe", waiting.recipe)
+    shutil.copytree(open_server.kits / "server", copy, ignore=shutil.ignore_patterns("play", "store"))
+    line = refused("server", copy, "--recipe", open_server.recipe)
+    assert f"port {port_of(open_server.kits)} of localhost is in use" in line
+    line = refused("server", open_server.kits / "server", "--recipe", open_server.recipe)
     assert "another sartor server works with" in line
 
 
@@ -212,9 +211,8 @@ def test_kits_that_cannot_be_made_are_refused(changed: dict[str, str], words: st
 
 
 def test_a_server_that_is_not_there_is_tried_again_and_given_up(kits: Path, data: dict[str, Path]) -> None:
-    began = time.monotonic()
     done = run("client", kits / "a", "--data", data["a"], "--target", "outcome", "--connect-timeout", 3)
-    assert done.returncode == 2 and time.monotonic() - began < 60
+    assert done.returncode == 2
     assert f"no server at localhost:{port_of(kits)} yet; again in 1 s" in done.stdout
     assert "no server at" in one_line(done.stderr) and "--connect-timeout" in done.stderr
 
@@ -226,13 +224,10 @@ import json, sys
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 user, kit, job = sys.argv[1:]
 try:
-    admin = new_secure_session(user, kit, timeout=20)
+    admin = new_secure_session(user, kit, timeout=600)
     number = admin.submit_job(job)
     import time
-    for _ in range(60):
-        found = admin.get_job_meta(number)
-        if found["status"].startswith("FINISHED"):
-            break
+    while not (found := admin.get_job_meta(number))["status"].startswith("FINISHED"):
         time.sleep(1)
     print("RESULT", json.dumps([found["status"], found.get("job_deploy_detail")]))
 except Exception as e:
@@ -242,8 +237,7 @@ import os; sys.stdout.flush(); os._exit(0)
 
 
 def submitted(user: str, kit: Path, job: Path) -> list[Any]:
-    words = [sys.executable, "-c", ASK, user, str(kit), str(job)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=150, check=False)
+    done = waiting.run([sys.executable, "-c", ASK, user, kit, job])
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     assert lines, (done.stdout, done.stderr)
     return list(json.loads(lines[-1].removeprefix("RESULT ")))
@@ -262,10 +256,10 @@ def a_job(folder: Path, path: str, code: bool = False) -> Path:
 
 
 @pytest.mark.federation
-def test_only_the_operator_submits_and_no_job_carries_code(waiting: Processes, tmp_path: Path) -> None:
-    kits = waiting.kits
-    waiting.start("a")
-    waiting.until(lambda: "connected to" in waiting.said("a"), 120)
+def test_only_the_operator_submits_and_no_job_carries_code(open_server: Processes, tmp_path: Path) -> None:
+    kits = open_server.kits
+    open_server.start("a")
+    open_server.until(lambda: "connected to" in open_server.said("a"))
     operator = kits / "server" / "operator"
     member = tmp_path / "member"
     shutil.copytree(operator, member)
@@ -301,7 +295,7 @@ def test_a_site_refuses_code_even_from_its_own_server(tmp_path: Path, data: dict
     daemon.start()
     try:
         found.start("a")
-        found.until(lambda: "connected to" in found.said("a"), 120)
+        found.until(lambda: "connected to" in found.said("a"))
         code = a_job(tmp_path / "code", "evil.Evil", code=True)
         assert "a: NVFLARE_ERROR: BYOC not permitted" in submitted(OPERATOR, operator, code)[1]
         job = a_job(tmp_path / "class", "sartor.federation.nvflare_jobs.ServerJob")
@@ -319,25 +313,25 @@ def test_a_site_refuses_code_even_from_its_own_server(tmp_path: Path, data: dict
 
 
 @pytest.mark.federation
-def test_a_client_that_is_not_on_the_list_is_turned_away(waiting: Processes, data: dict[str, Path]) -> None:
-    kit = waiting.kits / "mallory"
-    shutil.copytree(waiting.kits / "c", kit, ignore=shutil.ignore_patterns("play"))
-    signed(waiting.kits, "mallory", kit / "startup")
+def test_a_client_that_is_not_on_the_list_is_turned_away(open_server: Processes, data: dict[str, Path]) -> None:
+    kit = open_server.kits / "mallory"
+    shutil.copytree(open_server.kits / "c", kit, ignore=shutil.ignore_patterns("play"))
+    signed(open_server.kits, "mallory", kit / "startup")
     for name, key in (("kit.json", '"c"'), ("startup/fed_client.json", '"c"')):
         text = (kit / name).read_text()
         (kit / name).write_text(
             text.replace(f'"who": {key}', '"who": "mallory"').replace(f'"fqsn": {key}', '"fqsn": "mallory"')
         )
-    waiting.data["mallory"] = data["c"]
-    waiting.start("mallory")
-    waiting.until(lambda: "not on the list" in waiting.said("server"), 120)
-    waiting.kill("mallory")
+    open_server.data["mallory"] = data["c"]
+    open_server.start("mallory")
+    open_server.until(lambda: "not on the list" in open_server.said("server"))
+    open_server.kill("mallory")
 
 
 @pytest.mark.federation
-def test_one_kit_is_used_by_one_process(waiting: Processes, data: dict[str, Path]) -> None:
-    if "b" not in waiting.started:
-        waiting.start("b")
-    waiting.until(lambda: "samples" in waiting.said("b"), 120)
-    line = refused("client", waiting.kits / "b", "--data", data["b"], "--target", "outcome")
+def test_one_kit_is_used_by_one_process(open_server: Processes, data: dict[str, Path]) -> None:
+    if "b" not in open_server.started:
+        open_server.start("b")
+    open_server.until(lambda: "samples" in open_server.said("b"))
+    line = refused("client", open_server.kits / "b", "--data", data["b"], "--target", "outcome")
     assert "another sartor client works with" in line

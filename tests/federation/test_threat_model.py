@@ -21,4 +21,4 @@ def test_what_is_said_to_be_stopped_is_tested() -> None:
     for name in re.findall(r"`(test_\w+)`", text):
         assert f"def {name}(" in everything, name
     for key in re.findall(r'BAD\["([^"]+)"\]', text):
-        assert f'"{key}": (' in sources["test_exactly_once.py"], key
+        assert f'"{key}": (' in sources["test_bad_messages.py"], key

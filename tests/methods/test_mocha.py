@@ -9,6 +9,7 @@ import pytest
 import scipy.optimize
 import torch
 from federations import two_sided
+from subsets import diagonal
 
 import sartor as st
 from sartor.engines.stack import Stack
@@ -82,8 +83,7 @@ def test_squared_loss_with_fixed_relations_is_the_primal_solution_and_the_gap_va
     assert before > 1e-2 and abs(gap(result)) < 1e-9
 
 
-@pytest.mark.parametrize("loss", ["squared", "hinge"])
-@pytest.mark.parametrize("cohort", [4, 2])
+@pytest.mark.parametrize(("loss", "cohort"), diagonal(["squared", "hinge"], [2, 4]))
 def test_gap_vanishes_for_any_relations_and_the_models_solve_the_primal(loss: str, cohort: int) -> None:
     result = start(loss, omega_every=0)
     result.run.cohort = cohort

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from commandline import OWN, QUICK, good, history, hospitals, refused, sartor, stop_in_round
 from pages import Page, live_page
+from waiting import STILL, ended
 
 from sartor.report import live
 
@@ -26,7 +27,7 @@ def served(tmp_path: Path) -> Iterator[tuple[Path, int]]:
 
 
 def ask(port: int, path: str, method: str = "GET", host: str | None = None) -> tuple[int, dict[str, str], bytes]:
-    line = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=STILL)
     try:
         line.request(method, path, headers={} if host is None else {"Host": host})
         answer = line.getresponse()
@@ -141,7 +142,7 @@ def test_ctrl_c_ends_it(tmp_path: Path) -> None:
     assert line.startswith("http://127.0.0.1:") and "Ctrl-C" in line
     assert ask(int(line.split(":")[2].split("/")[0]), "/")[0] == 200
     watching.send_signal(signal.SIGINT)
-    out, err = watching.communicate(timeout=30)
+    out, err = ended(watching)
     assert watching.returncode == 0 and out == "" and err == ""
 
 

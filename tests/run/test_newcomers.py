@@ -74,7 +74,10 @@ def test_a_newcomer_takes_a_proximal_step_from_the_global_model(name: str) -> No
             np.testing.assert_allclose(found, w, atol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "rounds", "steps"), [("ditto", 60, 1), ("l2sgd", 2000, 1), ("flame", 3000, 400)])
+@pytest.mark.parametrize(
+    ("name", "rounds", "steps"),
+    [("ditto", 60, 1), ("l2sgd", 2000, 1), pytest.param("flame", 3000, 400, marks=pytest.mark.long)],
+)
 def test_a_newcomer_with_a_known_clients_data_gets_its_model(name: str, rounds: int, steps: int) -> None:
     q = quadratics()
     method = replace(proximal(0.7)[name], **({"global_solver": EXACT} if name == "ditto" else {}))

@@ -12,6 +12,7 @@ import torch
 from commandline import METHODS, QUICK, files, good, refused, same_run, sartor, stop_in_round, summary
 from federations import ragged
 from groups import grouped
+from subsets import one_in
 
 import sartor as st
 from sartor.core import Method
@@ -91,7 +92,7 @@ SHAKY = (
 )
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", one_in(3, METHODS))
 def test_a_stopped_run_goes_on_to_the_same_best_round(method: str, tmp_path: Path) -> None:
     arguments = (*SHAKY, "--method", method, "--checkpoint-every", 3, "--no-diagnostics")
     good(*arguments, "--out", tmp_path / "B")

@@ -23,6 +23,7 @@ from commandline import (
     stop_in_round,
     summary,
 )
+from subsets import one_in
 
 from sartor import FLAME
 from sartor.run.rounds import Run
@@ -109,7 +110,7 @@ def test_a_killed_run_with_its_states_on_disk_loses_nothing(
     same_run(folder, unbroken)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", one_in(3, METHODS))
 def test_every_method_resumes_exactly_with_a_partial_cohort(method: str, tmp_path: Path) -> None:
     arguments = (*SHORT, "--rounds", 5, "--method", method, "--cohort", 4, "--no-diagnostics")
     good(*arguments, "--out", tmp_path / "B")

@@ -168,16 +168,20 @@ Run.step = dying
 """
 
 
-def test_a_killed_grid_goes_on_to_the_same_comparison(grid: tuple[Path, str], tmp_path: Path) -> None:
+def test_a_killed_grid_goes_on_to_the_same_comparison(tmp_path: Path) -> None:
     """Killed twice: in the first round of a cell and in the last."""
-    for calls in (31, 44):
-        killed(KILL_IN_CELL.format(calls), *GRID, "--out", tmp_path)
-        assert not (tmp_path / "compare.json").exists()
-    good(*GRID, "--out", tmp_path, "--quiet")
-    cells = [[{k: v for k, v in c.items() if k != "seconds"} for c in _cells(f)] for f in (grid[0], tmp_path)]
-    assert cells[0] == cells[1]
+    small = ("compare", *QUICK, "--methods", "fedavg,local", "--seeds", "0,1", "--no-diagnostics", "--quiet")
+    small = (*small, "--attack", "none,sign-flip", "--attackers", "0,0.2", "--aggregator", "mean,median")
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    good(*small, "--out", whole)
+    for calls in (7, 8):
+        killed(KILL_IN_CELL.format(calls), *small, "--out", broken)
+        assert not (broken / "compare.json").exists()
+    good(*small, "--out", broken)
+    cells = [[{k: v for k, v in c.items() if k != "seconds"} for c in _cells(f)] for f in (whole, broken)]
+    assert cells[0] == cells[1] and len(cells[0]) == 16
     for name in ("significance.json", "robustness.png"):
-        assert (tmp_path / name).read_bytes() == (grid[0] / name).read_bytes()
+        assert (broken / name).read_bytes() == (whole / name).read_bytes()
 
 
 def test_a_grid_can_grow(grid: tuple[Path, str], tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from waiting import Watch
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"),
@@ -58,16 +60,21 @@ class Browser:
         self._number, self._rest = 0, b""
         self.events: list[dict[str, Any]] = []
 
-    def call(self, method: str, session: str | None = None, timeout: float = 60.0, **parameters: Any) -> dict[str, Any]:
-        """A command and its answer; events that come before it are kept."""
+    def call(self, method: str, session: str | None = None, **parameters: Any) -> dict[str, Any]:
+        """A command and its answer, which is waited for as long as Chromium does something. Events that come before it
+        are kept."""
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
         if session is not None:
             message["sessionId"] = session
         os.write(self._write, json.dumps(message).encode() + b"\0")
-        deadline = time.monotonic() + timeout
+        watch = Watch(lambda: [self._process.pid])
         while True:
-            found = self._next(deadline, f"no answer to {method}")
+            try:
+                found = self._next(1.0)
+            except TimeoutError:
+                watch.check()
+                continue
             if found.get("id") == self._number:
                 if "error" in found:
                     raise RuntimeError(f"{method}: {found['error']['message']}")
@@ -80,13 +87,13 @@ class Browser:
         deadline = time.monotonic() + seconds
         with contextlib.suppress(TimeoutError):
             while True:
-                self.events.append(self._next(deadline, ""))
+                self.events.append(self._next(max(0.0, deadline - time.monotonic())))
 
-    def _next(self, deadline: float, late: str) -> dict[str, Any]:
+    def _next(self, seconds: float) -> dict[str, Any]:
         while b"\0" not in self._rest:
-            ready, _, _ = select.select([self._read], [], [], max(0.0, deadline - time.monotonic()))
+            ready, _, _ = select.select([self._read], [], [], seconds)
             if not ready:
-                raise TimeoutError(late)
+                raise TimeoutError
             piece = os.read(self._read, 1 << 20)
             if not piece:
                 raise RuntimeError("Chromium has ended")
@@ -97,7 +104,7 @@ class Browser:
 
     def close(self) -> None:
         with contextlib.suppress(Exception):
-            self.call("Browser.close", timeout=5.0)
+            self.call("Browser.close")
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
@@ -153,12 +160,22 @@ class Page:
             raise RuntimeError(str(about.get("exception", {}).get("description", about)))
         return found["result"].get("value")
 
-    def wait(self, condition: str, seconds: float = 60.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not self.run(f"Boolean({condition})"):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"never: {condition}; {self.trouble()}")
+    def wait(self, condition: str, answers: int = 2000) -> None:
+        """Until a condition holds, for as many answers of the page: on a busy machine they take longer."""
+        for _ in range(answers):
+            if self.run(f"Boolean({condition})"):
+                return
             self._browser.listen(0.05)
+        raise TimeoutError(f"never: {condition}; {self.trouble()}")
+
+    def hear(self, *words: str, answers: int = 2000) -> list[str]:
+        """The troubles in words, when each of these is among them."""
+        for _ in range(answers):
+            said = self.trouble()
+            if all(any(w in text for text in said) for w in words):
+                return said
+            self.run("0")
+        raise TimeoutError(f"never: {words}; {said}")
 
     def click(self, script: str) -> None:
         """Click with the mouse into the middle of the element that a script gives."""

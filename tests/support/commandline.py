@@ -6,7 +6,6 @@ import contextlib
 import csv
 import io
 import json
-import os
 import re
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+import fresh
 import numpy as np
 
 from sartor import cli
@@ -40,6 +40,48 @@ METHODS = (
     "fedprox-ft",
     "local",
 )
+
+SUMMARY = {  # what summary.json holds, besides the time
+    "privacy",
+    "unseen",
+    "method",
+    "data",
+    "partition",
+    "model",
+    "clients",
+    "cohort",
+    "rounds",
+    "report",
+    "reported_round",
+    "seed",
+    "attack",
+    "attackers",
+    "hostile",
+    "aggregator",
+    "compress",
+    "compress_down",
+    "drop",
+    "stragglers",
+    "trained",
+    "steps",
+    "excluded",
+    "dropped",
+    "late",
+    "skipped",
+    "bytes_up",
+    "bytes_down",
+    "accuracy_per_megabyte",
+    "budget",
+    "target_accuracy",
+    "rounds_to_target",
+    "bytes_to_target",
+    "stopped",
+    "parameters",
+    "personal",
+    "global",
+    "chosen",
+    "warnings",
+}
 
 
 class Answer(NamedTuple):
@@ -90,14 +132,7 @@ def elsewhere(prelude: str, *arguments: object) -> subprocess.CompletedProcess[s
     """Run Python lines and then `sartor ARGUMENTS` in a process of its own."""
     words = ["sartor", *map(str, arguments)]
     lines = ["import os, signal, sys", f"sys.argv = {words!r}", prelude, "from sartor.cli import main", "main()"]
-    return subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
+    return fresh.run("\n".join(lines))
 
 
 def killed(prelude: str, *arguments: object) -> None:

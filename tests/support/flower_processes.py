@@ -10,13 +10,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
+import waiting
 from processes import free_port
 
 APP = Path(__file__).parents[2] / "examples" / "flower"
@@ -58,7 +58,7 @@ class Flower:
             self._begin(name, words)
             if name == "superlink":
                 self.starts += 1  # its log goes on from the one before
-                self.until(lambda: self.said("superlink").count("Application startup complete") >= self.starts, 120)
+                self.until(lambda: self.said("superlink").count("Application startup complete") >= self.starts)
                 if self.secure and not (self.folder / "registered").exists():
                     (self.folder / "registered").touch()
                     for node in (n for n in self.nodes if n not in self.strangers):
@@ -85,9 +85,7 @@ class Flower:
         self._flwr("run", str(APP), "here", "-c", _written(self.config))
 
     def _flwr(self, *words: str) -> None:
-        done = subprocess.run(
-            [str(_program("flwr")), *words], capture_output=True, text=True, timeout=120, check=False, env=self._env()
-        )
+        done = waiting.run([_program("flwr"), *words], self._env())
         assert done.returncode == 0, (done.stdout, done.stderr)
 
     def _begin(self, name: str, words: list[str]) -> None:
@@ -113,15 +111,12 @@ class Flower:
             return found
         return {"state": "", "round": 0}
 
-    def until(self, condition: Callable[[], bool], seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while not condition():
-            self._tree(*self.started)
-            assert time.monotonic() < end, self.logs()
-            time.sleep(0.1)
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for it, as long as the processes do something."""
+        waiting.until(condition, lambda: [p.pid for p in self._tree(*self.started)], self.logs)
 
-    def finish(self, seconds: float = 900) -> None:
-        self.until(lambda: self.status()["state"] == "finished", seconds)
+    def finish(self) -> None:
+        self.until(lambda: self.status()["state"] == "finished")
 
     def program(self, name: str, what: str) -> psutil.Process | None:
         """A process that a SuperLink or SuperNode has started: flwr-serverapp, flwr-clientapp."""
@@ -154,7 +149,7 @@ class Flower:
         for process in self.ever:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGKILL)
-        _, alive = psutil.wait_procs(self.ever, timeout=10)
+        _, alive = psutil.wait_procs(self.ever, timeout=waiting.STILL)
         assert not alive, alive
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -26,6 +27,8 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.federation import NoOpFederationManager
 from flwr.superlink.grid import InMemoryGrid
+
+from sartor.federation.transports import flower as transport
 
 Between = Callable[[str, Message, Context, Callable[[Message, Context], Message]], Message]
 
@@ -95,11 +98,12 @@ class Simulated:
             return self.between(places[context.node_id], message, context, app)
 
         thread = threading.Thread(target=lead)
-        thread.start()
         ids = {node: i for i, node in enumerate(places)}
         backend = Threads(self.workers, between)
-        run_api(lambda: self.client, lambda: backend, ids, factory, stores, stop, VceMetrics())
-        thread.join()
+        with mock.patch.object(transport, "_POLL", 0.01), mock.patch.object(transport, "_LOOK", 0.1):
+            thread.start()
+            run_api(lambda: self.client, lambda: backend, ids, factory, stores, stop, VceMetrics())
+            thread.join()
         self.contexts = [s.retrieve_context(run.run_id) for s in stores.values()]
         if failed:
             raise failed[0]

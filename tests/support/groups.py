@@ -24,7 +24,7 @@ def grouped(**options: Any) -> dict[str, Any]:
     for title, group in GROUPS.items():
         names = [f.name for f in dataclasses.fields(group)]
         own = {
-            name: options.pop(name) for name in list(options) if name in names and not isinstance(options[name], group)
+            n: options.pop(n) for n in list(options) if n in names and not isinstance(options[n], (group, st.Clients))
         }
         given = options.pop(title, None)
         if own or given is not None:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from waiting import ended
 
 _UP = 0x1
 _SIOCSIFFLAGS = 0x8914
@@ -48,18 +49,13 @@ def _path() -> list[str | None]:
     return [str(here), str(here.parents[1]), os.environ.get("PYTHONPATH")]
 
 
-def run(program: Path, *arguments: object, timeout: float = 240) -> str:
+def run(program: Path, *arguments: object) -> str:
     """The same to its end, which must be a good one; what it printed."""
     with (
         tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as short,  # the names of Ray's sockets must be short
         start(program, *arguments, env={"TMPDIR": short}) as process,
     ):
-        try:
-            out, err = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            process.kill()  # and with it all that it started
-            out, err = process.communicate()
-            raise AssertionError(f"{program.name} took more than {timeout} s\n{out}\n{err}") from None
+        out, err = ended(process)
     assert process.returncode == 0, f"{program.name}: {process.returncode}\n{out}\n{err}"
     return out
 

@@ -9,12 +9,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+import waiting
 
 MAIN = "from sartor.cli import main; main()"
 WORKERS = {"server": "runner_process", "site": "worker_process"}  # NVFlare's modules for a job's processes
@@ -26,10 +26,9 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def run(*arguments: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     """`sartor ARGUMENTS` to its end."""
-    words = [sys.executable, "-c", MAIN, *map(str, arguments)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False, env=_env())
+    return waiting.run([sys.executable, "-c", MAIN, *arguments], _env())
 
 
 def _env() -> dict[str, str]:
@@ -43,7 +42,7 @@ class Processes:
     kits: Path
     recipe: Path
     data: dict[str, Path]
-    options: Sequence[object] = ("--round-timeout", 120, "--min-clients", 2)
+    options: Sequence[object] = ("--round-timeout", 900, "--min-clients", 2)
     started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     ever: list[psutil.Process] = field(default_factory=list)
 
@@ -110,16 +109,20 @@ class Processes:
             return int(json.loads((self.kits / "server" / "play" / "status.json").read_text())["round"])
         return 0
 
-    def until(self, condition: Callable[[], bool], seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < end, self.logs()
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for it, as long as all live and do something."""
+
+        def holds() -> bool:
+            if condition():
+                return True
             for name, process in self.started.items():
                 assert process.poll() in (None, 0), f"{name} ended\n{self.logs()}"
-            time.sleep(0.05)
+            return False
 
-    def finish(self, seconds: float = 240) -> None:
-        self.until(lambda: all(p.poll() is not None for p in self.started.values()), seconds)
+        waiting.until(holds, lambda: [p.pid for p in self.started.values()], self.logs)
+
+    def finish(self) -> None:
+        self.until(lambda: all(p.poll() is not None for p in self.started.values()))
 
     def logs(self) -> str:
         texts = []
@@ -136,5 +139,5 @@ class Processes:
         for process in self.ever:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGKILL)
-        _, alive = psutil.wait_procs(self.ever, timeout=10)
+        _, alive = psutil.wait_procs(self.ever, timeout=waiting.STILL)
         assert not alive, alive

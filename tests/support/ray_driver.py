@@ -8,10 +8,10 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
+from waiting import until
 
 MAIN = "from sartor.cli import main; main()"
 
@@ -20,9 +20,7 @@ def main(folder: Path, prelude: str, arguments: list[str]) -> None:
     place = folder / "ray"
     done = subprocess.run([sys.executable, "-c", prelude + MAIN, *arguments, "--out", place], check=False)
     assert done.returncode == -9, done
-    end = time.monotonic() + 30
-    while left() and time.monotonic() < end:
-        time.sleep(0.2)
+    until(lambda: not left(), lambda: (p.pid for p in psutil.process_iter()), lambda: f"left: {left()}")
     print("left:", left())
     shutil.copytree(place, folder / "local")
     for engine in ("ray", "local"):

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import waiting
 from faulty.faults import ANYBODY, MARKS, Fault
 
 PORT = 6390
@@ -47,11 +48,9 @@ class Node:
         self.process.wait()
 
 
-def until(condition: Callable[[], bool], seconds: float, what: str) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
+def until(condition: Callable[[], bool], what: str) -> None:
+    """As long as anything here does something: this program has its own list of processes."""
+    waiting.until(condition, lambda: [p.pid for p in psutil.process_iter()], lambda: what)
 
 
 def cpus(env: dict[str, str]) -> float:
@@ -71,9 +70,9 @@ def main(folder: Path, arguments: list[str]) -> None:
         head = Node(
             "--head", f"--port={PORT}", "--include-dashboard=false", "--node-ip-address=127.0.0.1", env=env | slow
         )
-        until(lambda: cpus(env) == 2, 90, "the head did not start")
+        until(lambda: cpus(env) == 2, "the head did not start")
         other = Node(f"--address=127.0.0.1:{PORT}", env=env | slow)
-        until(lambda: cpus(env) == 4, 90, "the second node did not join")
+        until(lambda: cpus(env) == 4, "the second node did not join")
         sartor = [sys.executable, "-c", MAIN, *arguments]
         with subprocess.Popen(sartor, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
             begun = time.monotonic()
@@ -81,11 +80,11 @@ def main(folder: Path, arguments: list[str]) -> None:
             def there() -> set[int]:
                 return {p.pid for p in other.tree()} & {int(p.name) for p in marks.iterdir()}
 
-            until(lambda: bool(there()) or run.poll() is not None, 120, "no actor at the second node was in round 2")
+            until(lambda: bool(there()) or run.poll() is not None, "no actor at the second node was in round 2")
             assert run.poll() is None, run.communicate()
             killed = len(there())
             other.kill()
-            out, err = run.communicate(timeout=180)
+            out, err = waiting.ended(run)
         print(f"killed a node with {killed} actors at work; the whole run took {time.monotonic() - begun:.0f} s")
         print("said:", *err.splitlines(), sep="\n  ")
         assert run.returncode == 0, (out, err)

@@ -50,12 +50,12 @@ class Faulty(Wrapper):
 def play(case: Case, folder: Path, once: Path | None = None, **own: Any) -> None:
     recipe = case.whole(**OWN | own)
     clients = clients_of(recipe)
-    engine = assemble(recipe, clients, folder).run.engine
-    assert isinstance(engine, engine.RayEngine)
+    played_by = assemble(recipe, clients, folder).run.engine
+    assert isinstance(played_by, engine.RayEngine)
     fault = case.fault or (Fault(client=1, round=2) if once else None)
     if fault is not None:
-        engine.home.method = Faulty(engine.home.method, fault, once)  # type: ignore[assignment]
-    list(play_recipe(recipe, clients, folder, engine))
+        played_by.home.method = Faulty(played_by.home.method, fault, once)  # type: ignore[assignment]
+    list(play_recipe(recipe, clients, folder, played_by))
 
 
 def refused(case: Case, folder: Path) -> None:

@@ -52,6 +52,7 @@ def test_what_cannot_be_recorded_is_called() -> None:
         assert torch.equal(f(True, torch.full((2,), value)), torch.full((2,), 2 * value if value > 0 else 1.0))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 @pytest.mark.filterwarnings("default")  # PyTorch's own, of its compiler
 def test_compiled_gradients_agree() -> None:

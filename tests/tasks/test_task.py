@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from federations import ragged
+from groups import grouped
 from torch import Tensor, nn
 
 import sartor as st
@@ -193,9 +194,7 @@ def test_training_with_dropout_does_not_depend_on_engine_or_chunk() -> None:
             model,
             clients,
             3,
-            execution=st.Execution(dtype=DOUBLE),
-            evaluation=st.Evaluation(evaluate_every=3, diagnostics=False),
-            **o,
+            **grouped(dtype=DOUBLE, evaluate_every=3, diagnostics=False, **o),
         )
         for o in ({}, {"chunk": 2}, {"engine": "serial"}, {"seed": 1})
     ]
@@ -360,3 +359,13 @@ def test_what_does_not_fit_is_refused_in_one_line(make: object, says: str) -> No
     with pytest.raises(st.SartorError, match=says) as e:
         make()
     assert "\n" not in str(e.value)
+
+
+def test_blocks_name_every_parameter() -> None:
+    task = ModelTask(layers(5, 6, 3))
+    assert {k: (v.start, v.stop) for k, v in task.blocks.items()} == {
+        "1.weight": (0, 30),
+        "1.bias": (30, 36),
+        "3.weight": (36, 54),
+        "3.bias": (54, 57),
+    }

@@ -12,6 +12,7 @@ from commandline import QUICK, good, refused
 from every_method import METHODS, make
 from federations import Quadratics, quadratics, ragged
 from groups import grouped
+from subsets import diagonal, one_in
 
 import sartor as st
 from sartor.compressors import DGC, LBGM, NAMES, QSGD, Compressor, Int8, RandomProjection, Sketch, TopK, decode, frames
@@ -55,7 +56,7 @@ def test_mocha_with_a_lossless_code() -> None:
     torch.testing.assert_close(plain(found.run.server), plain(wanted.run.server), atol=1e-9, rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", [n for n in METHODS if n != "mocha"])
+@pytest.mark.parametrize("name", one_in(3, [n for n in METHODS if n != "mocha"]))
 def test_every_method_goes_with_lossy_codes(name: str) -> None:
     """Numbers stay finite, clients that sat out keep their memory, and every part is cheaper than before."""
     raw = finish(start(make(name)), rounds=2)
@@ -67,8 +68,11 @@ def test_every_method_goes_with_lossy_codes(name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:3 workers")
-@pytest.mark.parametrize("up", [*LOSSY, DGC(k=0.1, warmup=2)], ids=lambda c: type(c).__name__)
-@pytest.mark.parametrize("name", ["ditto", "flame", "ditto-scaffold"])
+@pytest.mark.parametrize(
+    ("name", "up"),
+    diagonal(["ditto", "flame", "ditto-scaffold"], [DGC(k=0.1, warmup=2), *LOSSY]),
+    ids=lambda c: c if isinstance(c, str) else type(c).__name__,
+)
 def test_engine_chunks_workers_and_disk_change_nothing(name: str, up: Compressor, tmp_path: Path) -> None:
     if isinstance(up, DGC) and name != "ditto":
         pytest.skip("refused")
@@ -144,8 +148,14 @@ class Wired(Compressed):
         return super().client(state, down, local)
 
 
-@pytest.mark.parametrize("both", [*LOSSY, (DGC(k=0.1), Int8()), (Int8(), None), (None, QSGD())], ids=str)
-@pytest.mark.parametrize("name", ["fedavg", "term", "ditto-scaffold", "flame", "pfedme-train-all", "lp-proj-2", "ifca"])
+@pytest.mark.parametrize(
+    ("name", "both"),
+    diagonal(
+        ["fedavg", "term", "ditto-scaffold", "flame", "pfedme-train-all", "lp-proj-2", "ifca"],
+        [(DGC(k=0.1), Int8()), (Int8(), None), (None, QSGD()), *LOSSY],
+    ),
+    ids=str,
+)
 def test_bytes_are_those_of_the_encoded_messages(name: str, both: Any) -> None:
     """Per client and round, both ways; a way that is not compressed counts as ever."""
     up, down = both if isinstance(both, tuple) else (both, both)

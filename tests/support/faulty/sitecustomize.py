@@ -16,7 +16,7 @@ from typing import Any
 ENGINE = "sartor.engines.local"
 
 
-class NewSamples(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class Beforehand(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Stands before the engine, once."""
 
     def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -41,4 +41,4 @@ class NewSamples(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 if "SARTOR_TEST_FAULT" in os.environ:
-    sys.meta_path.insert(0, NewSamples())
+    sys.meta_path.insert(0, Beforehand())

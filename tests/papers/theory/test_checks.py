@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from commandline import good, refused, sartor
+from subsets import first
 
 import sartor as st
 from sartor.core import Batch
@@ -79,7 +80,10 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[di
 Report = Callable[[str], tuple[dict[str, Any], Path]]
 
 
-@pytest.mark.parametrize("name", NAMES)
+LONGEST = ("lp-proj-figure1", "flame-rate", "pfedme-rate", "fedamp-factor2", "ditto-rate", "lyapunov")
+
+
+@pytest.mark.parametrize("name", first(NAMES, *(n for n in NAMES if n not in LONGEST)))
 def test_a_check_agrees_and_leaves_its_files(name: str, report: Report) -> None:
     found, folder = report(name)
     wrong = [r for r in found["rows"] if not r["agrees"] and "as printed" not in r["note"]]
@@ -109,6 +113,7 @@ def test_ditto_figure_1_finds_lam_star_on_the_grid(case: str, word: str, report:
     assert len(grid) == 15 and min(r["measured"] for r in grid) < 0.9 * grid[0]["measured"]  # there is a valley
 
 
+@pytest.mark.long
 def test_lp_proj_figure_1_reproduces_the_threshold(report: Report) -> None:
     """The paper's numbers: λ₁* = 2.463e-4, threshold 4.927e-4 (which the paper calls λ₁*)."""
     found, _ = report("lp-proj-figure1")
@@ -205,6 +210,7 @@ def test_outside_a_theorem_s_assumptions_is_computed_and_labelled(
     assert any(words in s for s in json.loads((tmp_path / "table.json").read_text())["outside"])
 
 
+@pytest.mark.long
 def test_theorems_that_ask_for_tiny_steps_are_left_by_the_defaults(report: Report) -> None:
     assert "η ≤ η̂₁" in report("pfedme-rate")[0]["outside"][0] and "C1 to C3" in report("flame-rate")[0]["outside"][0]
 

@@ -111,7 +111,7 @@ def test_the_grid_s_best_is_chosen_on_validation_data_only(tmp_path: Path) -> No
     for entry in made.entries.values():
         for job in entry.first():
             small = job.recipe.settings.get("lam") == 0.01
-            run = a_run(recipe=job.recipe.model_dump(), data={"name": "digits", "samples": 1797})
+            run = a_run(recipe=job.recipe.values(), data={"name": "digits", "samples": 1797})
             column = run["models"]["personal"]
             column["validation"] = [0.9 if small else 0.2] * 4
             column["accuracy"] = [0.2 if small else 0.9] * 4

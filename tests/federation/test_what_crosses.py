@@ -1,0 +1,57 @@
+"""What leaves a site: messages, scores and names of columns."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+from sites import NAMES, QUICK, Federation
+
+from sartor.federation.rounds import Message, decode
+from sartor.federation.rounds.remote_clients import shared
+from sartor.run.recipe import Recipe
+
+
+def test_only_messages_scores_and_names_of_columns_cross(tmp_path: Path, paths: dict[str, Path]) -> None:
+    """Everything that passed, both ways: its kinds, names, shapes; no row or column of the data, no path, no file."""
+    fed = Federation(tmp_path, Recipe(method="flame", **QUICK), paths)
+    calls = fed.calls()
+    result = fed.play(calls)
+    d = result.run.problem.start.numel()
+    allowed = {(1, d), (1,)}
+    numbers = set()
+    for _, site, data in calls.seen:
+        message = decode(data)
+        for name, array in message.arrays.items():
+            assert name in {"w", "global", "message/u", "steps"} or name.split("/")[0] in {"personal", "global"}
+            assert array.shape in allowed, name
+            numbers |= set(np.asarray(array, dtype=np.float32).ravel().tolist())
+        assert set(message.note) <= _NOTES, message.note
+        assert str(tmp_path).encode() not in data and b".csv" not in data and os.sep.encode() not in _words(message)
+        assert site in NAMES
+    for name in NAMES:
+        table = fed.member(name).table
+        values = {float(np.float32(v)) for v in table.x[:, :2].ravel()}
+        assert len(values) > 50 and not values & numbers  # no single number of the data is among all that were sent
+    kinds = [decode(d).kind for way, _, d in calls.seen if way == "up"]
+    assert set(kinds) == {"joined", "ready", "answer", "noted"}
+
+
+_NOTES = {"recipe", "schema", "counts", "terms", "clients", "total", "largest", "first", "stage", "instance_id"}
+
+
+def _words(message: Message) -> bytes:
+    """What a note says in words, without the recipe that the server sent."""
+    note = {k: v for k, v in message.note.items() if k not in ("recipe", "terms")}
+    return repr(note).encode()
+
+
+def test_scores_can_be_withheld(tmp_path: Path, paths: dict[str, Path]) -> None:
+    scores = {"personal/test/loss": torch.tensor([1.0, 3.0, torch.nan])}
+    assert shared(scores, "mean")["personal/test/loss"].tolist() == [2.0, 2.0, 2.0]
+    assert bool(shared(scores, "none")["personal/test/loss"].isnan().all())
+    fed = Federation(tmp_path, Recipe(**QUICK, method="flame"), {"a": paths["all"]}, key="hospital", share="mean")
+    found = fed.play(fed.calls(["a"]))
+    assert found.summary["personal"]["accuracy_std"] == 0 and found.summary["personal"]["accuracy_mean"] > 0

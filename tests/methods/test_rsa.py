@@ -1,0 +1,38 @@
+"""RSA: the fixed point, an executed oracle, and what a liar can do."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from federations import quadratics
+from method_runs import EXACT, FULL, states
+
+import sartor as st
+
+
+def test_rsa_with_the_squared_norm_reaches_pfedme_s_and_l2sgd_s_point() -> None:
+    q, lam = quadratics(), 0.8
+    method = st.RSA(lam=lam, p=2, norm=False, server_lr=0.2, solver=EXACT)
+    result = q.fit(method, rounds=400)
+    w, x = q.moreau(lam)
+    np.testing.assert_allclose(result.run.server["w"], w, atol=1e-8)
+    np.testing.assert_allclose(states(result)["x"], x, atol=1e-8)
+
+
+def test_rsa_with_p_one_equals_an_executed_oracle_and_a_liar_moves_it_by_one_step() -> None:
+    q, lam, lr, decay = quadratics(), 0.05, 0.1, 0.02
+    method = st.RSA(lam=lam, server_lr=0.2, decay=decay, solver=st.SGD(lr=lr, steps=1, batch=FULL))
+    result = q.fit(method, rounds=30)
+    x_0 = result.run.problem.start.numpy()
+    x = np.tile(x_0, (q.m, 1))
+    for _ in range(30):
+        x = x - lr * (np.einsum("ijk,ik->ij", q.A, x) - q.b + lam * np.sign(x - x_0))
+        x_0 = x_0 - 0.2 * (decay * x_0 + lam * np.sign(x_0 - x).sum(0))
+    np.testing.assert_allclose(result.run.server["w"], x_0, atol=1e-10)
+    np.testing.assert_allclose(states(result)["x"], x, atol=1e-10)
+    honest, server = torch.as_tensor(x), {"w": torch.as_tensor(x_0)}
+    lie = honest.clone()
+    lie[2] = 1e12
+    ids = torch.arange(q.m)
+    moved = method.server(server, ids, {"x": honest}, 0)["w"] - method.server(server, ids, {"x": lie}, 0)["w"]
+    assert float(moved.abs().max()) <= 2 * 0.2 * lam + 1e-12
