@@ -1,4 +1,4 @@
-"""A federation on one machine: kits, a server and three sites with their own files, ten rounds of FLAME over mutual TLS.
+"""A federation on one machine: kits, a server and three sites with their own files, ten rounds of FLAME over mTLS.
 
     python examples/federation.py FOLDER
 
