@@ -1,8 +1,8 @@
-"""What hostile clients do to the average, and what holds.
+"""Which methods keep their accuracy when some clients are hostile?
 
     python examples/compare_under_attack.py
 
-A fifth of the clients turn the sign of what they send. Scores are of the benign ones only. On the command line:
+A fifth of the clients flip the sign of what they send. Scores are of the benign clients only. On the command line:
 
     sartor compare --methods fedavg,ditto,lp-proj-1,local --attack "none,sign-flip(std=10)" --aggregator mean,median
 """

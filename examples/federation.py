@@ -1,8 +1,8 @@
-"""A federation on one machine: kits, a server and three sites with files of their own, ten rounds of FLAME over mTLS.
+"""A federation on one machine: kits, a server and three sites with their own files, ten rounds of FLAME over mTLS.
 
     python examples/federation.py FOLDER
 
-On real hosts each of the commands below is typed where its kit is; nothing else changes.
+On real hosts you type each of the commands below where its kit is; nothing else changes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ evaluate_every = 5
 lam = 0.5
 rho = 0.5
 """
-SITES = {"ash": (400, 1.0), "birch": (250, -0.5), "cedar": (120, 0.2)}  # samples, and how dose acts there
+SITES = {"ash": (400, 1.0), "birch": (250, -0.5), "cedar": (120, 0.2)}  # number of samples, effect of the dose
 
 
 def tables(folder: Path) -> dict[str, Path]:
-    """Three hospitals whose patients respond differently, and of which one has a ward that the others have not."""
+    """Three hospitals whose patients respond differently. One has a ward that the others do not have."""
     draw, paths = np.random.default_rng(0), {}
     for at, (name, (count, effect)) in enumerate(SITES.items()):
         paths[name] = folder / f"{name}.csv"

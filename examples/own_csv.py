@@ -1,8 +1,8 @@
-"""Your own table: a client for each hospital, models saved, tomorrow's patients predicted.
+"""Train on your own table with one client per hospital, save the models, predict new patients.
 
     python examples/own_csv.py FOLDER
 
-On the command line the same is
+The same on the command line:
 
     sartor run --data patients.csv --target outcome --client-key hospital --method ditto --out runs/a
     sartor predict --run runs/a --client birch --data tomorrow.csv
@@ -19,11 +19,11 @@ import torch
 
 import sartor as st
 
-HOSPITALS = {"ash": 1.0, "birch": -0.5, "cedar": 0.2}  # how the dose acts there
+HOSPITALS = {"ash": 1.0, "birch": -0.5, "cedar": 0.2}  # the effect of the dose
 
 
 def write_patients(path: Path) -> None:
-    """A table as one may have it: numbers, texts, an outcome, and whose patient it is."""
+    """A typical table: numbers, text, an outcome, and the hospital of each patient."""
     draw = np.random.default_rng(0)
     with path.open("w", newline="") as file:
         table = csv.writer(file)
@@ -41,14 +41,14 @@ def main(folder: Path) -> None:
     write_patients(folder / "patients.csv")
 
     patients = st.data.load(str(folder / "patients.csv"), target="outcome", client_key="hospital")
-    clients = patients.split(st.Natural())  # texts are columns of 0 and 1 now, outcomes are classes
+    clients = patients.split(st.Natural())  # text became columns of 0 and 1, outcomes became classes
     model = st.models.layers(len(patients.feature_names), 2)
     result = st.fit(st.Ditto(lam=0.1), model, clients, rounds=30)
     print(result.table())
     result.save(folder / "run")  # scores, history and models as safetensors
 
     birch = clients.names.index("birch")
-    x = clients.x[clients.rows(birch, "test")][:5]  # five patients whom no training saw
+    x = clients.x[clients.rows(birch, "test")][:5]  # five patients not used in training
     with torch.no_grad():
         predicted = result.chosen(birch)(x).argmax(1)
     print("birch:", [patients.class_names[k] for k in predicted])

@@ -2,7 +2,7 @@
 
     python examples/own_model.py
 
-The loss is a function of outputs [b, k] and targets [b] that gives a number for each sample.
+The loss is a function of outputs [b, k] and targets [b] that returns a number for each sample.
 """
 
 from __future__ import annotations

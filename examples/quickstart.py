@@ -13,12 +13,12 @@ import sartor as st
 def main() -> None:
     # Five clients have two of the ten digits each; the other five have all digits, but very different amounts of them.
     clients = st.data.load("digits").split(st.Hybrid(labels=2, beta=0.5), clients=10, seed=0)
-    model = st.models.layers(64, 32, 10)  # any nn.Module will do
+    model = st.models.layers(64, 32, 10)  # or any nn.Module
 
     together = st.fit(st.FLAME(lam=0.1, rho=0.03), model, clients, rounds=20, seed=0)
     alone = st.fit(st.LocalOnly(), model, clients, rounds=20, seed=0)
 
-    # Each client: alone, with the global model, with its own, and with the better of the two on its validation data.
+    # For each client: local, global, personal, and chosen (the better of the last two on its validation data).
     print(together.table(local=alone))
     chosen = together.summary["chosen"]
     print(f"chosen: {chosen['accuracy_mean']:.3f} on average, {chosen['accuracy_worst10']:.3f} for the worst 10%")
