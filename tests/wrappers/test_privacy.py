@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from sartor.models import layers
 from sartor.run import privacy_account
 from sartor.run.privacy_account import CohortDraws, composed, epsilon, spent, with_noise
 from sartor.run.rounds import draw_cohort
+from sartor.run.settings import method_from
 from sartor.seeds import stream
 from sartor.wrappers.privacy import Private, clipped
 
@@ -43,11 +45,16 @@ def make(name: str) -> Method:
     own = [f.name for f in fields(NAMES[name].make)]  # type: ignore[arg-type]
     settings = SMALL.get(name, {}) | ({"solver": SOLVER} if "solver" in own else {})
     settings |= {"weighting": "uniform"} if "weighting" in own else {}
-    return NAMES[name].make(**NAMES[name].preset | settings)
+    return replace(method_from(name, {}), **settings)  # type: ignore[type-var]
 
 
 def test_every_method_is_said_to_be_private_or_not() -> None:
     assert {*AT_CLIENTS, *NEVER, "local"} == NAMES.keys()
+    first = {name: [re.split(r"\W", e.privacy[at])[0] for at in ("server", "client")] for name, e in NAMES.items()}
+    yes = ("yes", "as")  # Ditto: as its global method
+    assert {name for name, (server, _) in first.items() if server in yes} == set(AT_SERVER)
+    assert {name for name, (_, client) in first.items() if client in yes} == set(AT_CLIENTS)
+    assert {name for name, words in first.items() if words == ["refused"] * 2} == set(NEVER)
 
 
 # --- the mechanism --------------------------------------------------------------------------------------------------
@@ -205,7 +212,7 @@ def test_engine_chunks_and_workers_change_nothing(name: str, where: str) -> None
 
 @pytest.mark.parametrize("name", ["fedavg", "per-fedavg", "ditto", "pfedme"])
 def test_nobody_is_weighed_by_its_size(name: str) -> None:
-    sized = NAMES[name].make(**NAMES[name].preset | {"weighting": "size", "solver": SOLVER})
+    sized = replace(make(name), weighting="size")  # type: ignore[type-var]
     privacy = st.Privacy(0.1, 0.5)
     a, b = (fit(method, privacy=privacy).run.server["w"] for method in (make(name), sized))
     torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-12)
