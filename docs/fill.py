@@ -1,18 +1,21 @@
-"""Fills what the method pages take from the code: docstrings, settings and their defaults, what travels.
+"""Fills what pages take from the code: docstrings, settings and their defaults, what travels, tables of all methods.
 
-    python docs/fill.py            # writes the marked blocks of docs/methods/*.md anew
-    python docs/fill.py --check    # says which pages are out of date, and fails if any is
+    python docs/fill.py            # writes the marked blocks anew
+    python docs/fill.py --check    # says which files are out of date, and fails if any is
 
-A block stands between `<!-- code: NAME -->` and `<!-- end -->`. Everything else on a page is written by hand. What a
-setting does is said once, in docs/settings.toml; a setting without words, or words without a setting, is an error.
+A block stands between `<!-- code: NAME -->` and `<!-- end -->` (mkdocs.yml: `# code: NAME`, `# end`). Everything else
+on a page is written by hand. What a method's file says about it (sartor/methods/entries.py) is said nowhere else; words
+for settings that many methods have are in docs/settings.toml. A setting without words, or words without a setting, is
+an error. The public names in sartor/methods/__init__.pyi and sartor/__init__.pyi are written here, too.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -22,23 +25,22 @@ from played import played
 from sartor import methods, solvers
 from sartor.aggregators import NAMES as RULES
 from sartor.aggregators import Aggregator
-from sartor.core import Method
+from sartor.methods.entries import public
+from sartor.run.settings import method_from
 
 DOCS = Path(__file__).parent
-BLOCK = re.compile(r"(<!-- code: ([a-z ]+) -->\n).*?(<!-- end -->)", re.S)
+ROOT = DOCS.parent
+STUB = ROOT / "sartor" / "methods" / "__init__.pyi"
+PUBLIC = ROOT / "sartor" / "__init__.pyi"  # where methods are a block among other names
+BLOCK = re.compile(r"((?:<!-- code: ([a-z ]+) -->|# code: ([a-z ]+))\n).*?( *(?:<!-- end -->|# end))", re.S)
 WORDS: dict[str, dict[str, str]] = tomllib.loads((DOCS / "settings.toml").read_text(encoding="utf-8"))
 
 
-def page(make: type[Method]) -> str:
-    """A method's page is named after its file: fedper for sartor/methods/fedper.py."""
-    return make.__module__.rpartition(".")[2]
-
-
 def pages() -> dict[str, list[str]]:
-    """Every page and the names that it is about."""
+    """Every page and the names that it is about. A method's page is named after its file."""
     found: dict[str, list[str]] = {}
     for name, entry in methods.NAMES.items():
-        found.setdefault(page(entry.make), []).append(name)
+        found.setdefault(entry.file, []).append(name)
     return found
 
 
@@ -49,11 +51,10 @@ def about(names: list[str]) -> str:
     """Names, paper, file."""
     lines = ["| name | paper | in one line | starts with |", "|---|---|---|---|"]
     for name in names:
-        e = methods.NAMES[name]
-        preset = ", ".join(f"`{k} = {short(v)}`" for k, v in e.preset.items()) or "its defaults"
+        e, made = methods.NAMES[name], method_from(name, {})
+        preset = ", ".join(f"`{k} = {short(getattr(made, k))}`" for k in e.preset) or "its defaults"
         lines.append(f"| `{name}` | {e.paper} | {e.line} | {preset} |")
-    make = methods.NAMES[names[0]].make
-    return "\n".join([*lines, "", f"`st.{make.__name__}` in `sartor/methods/{page(make)}.py`."])
+    return "\n".join([*lines, "", f"`st.{e.class_name}` in `sartor/methods/{e.file}.py`."])
 
 
 def equations(names: list[str]) -> str:
@@ -77,8 +78,8 @@ def escaped(text: str) -> str:
 
 def settings(names: list[str]) -> str:
     """Every field, its default, what it does."""
-    make = methods.NAMES[names[0]].make
-    return table_of(make, WORDS["common"] | WORDS.get(make.__name__, {}))
+    entry = methods.NAMES[names[0]]
+    return table_of(entry.make, {**WORDS["common"], **entry.settings})
 
 
 def table_of(make: type, words: Mapping[str, str]) -> str:
@@ -100,39 +101,31 @@ def short(value: Any) -> str:
 
 
 def travels(names: list[str]) -> str:
-    """What is sent and kept, by playing one round; and the method's rows of the pages on newcomers and privacy."""
-    each = {name: played(name) for name in names}
-    facts = {what: differing({name: found[what] for name, found in each.items()}) for what in each[names[0]]}
+    """What is sent and kept, by playing one round; what newcomers get; what can be made private."""
     rule = "yes" if hasattr(methods.NAMES[names[0]].make, "aggregate") else "no"
-    newcomer = row("cold-start.md", names[0])
-    privacy = row("privacy.md", names[0])
-    privacy = [cell.replace("see below", "[see there](../privacy.md#method-by-method)") for cell in privacy]
-    lines = ["| what | here |", "|---|---|"]
-    lines += [f"| {what} | {facts[what]} |" for what in facts]
-    lines += [f"| another aggregator can be chosen | {rule} |"]
-    lines += [f"| a [newcomer](../cold-start.md) gets | {newcomer[1]} |"]
-    lines += [f"| [privacy](../privacy.md): what a client sends | {privacy[1]} |"]
-    lines += [f"| noise at the server | {privacy[2]} |", f"| noise at the client | {privacy[3]} |"]
-    return "\n".join(lines)
+    each = {}
+    for name in names:
+        e = methods.NAMES[name]
+        each[name] = played(name) | {
+            "another aggregator can be chosen": rule,
+            "a [newcomer](../cold-start.md) gets": e.cold_start,
+            "[privacy](../privacy.md): what a client sends": e.privacy["sends"],
+            "noise at the server": e.privacy["server"],
+            "noise at the client": e.privacy["client"],
+        }
+    facts = {what: differing({name: found[what] for name, found in each.items()}) for what in each[names[0]]}
+    return "\n".join(["| what | here |", "|---|---|", *(f"| {what} | {said} |" for what, said in facts.items())])
 
 
 def differing(by_name: Mapping[str, str]) -> str:
-    """One word where all names agree, else a word for each."""
-    if len(set(by_name.values())) == 1:
-        return next(iter(by_name.values()))
-    return "; ".join(f"{word} (`{name}`)" for name, word in by_name.items())
+    """One word where all names agree, else the names of each."""
+    names: dict[str, list[str]] = {}
+    for name, word in by_name.items():
+        names.setdefault(word, []).append(f"`{name}`")
+    return "; ".join(word if len(names) == 1 else f"{word} ({', '.join(those)})" for word, those in names.items())
 
 
-def row(file: str, name: str) -> list[str]:
-    """The row of a page's table of methods that begins with this name."""
-    for line in (DOCS / file).read_text(encoding="utf-8").splitlines():
-        cells = [c.strip() for c in line.strip().strip("|").split("|")]
-        if line.startswith("|") and f"`{name}`" in cells[0]:
-            return cells
-    raise SystemExit(f"docs/{file} has no row for {name}.")
-
-
-# --- the page about all methods ---------------------------------------------------------------------------------------
+# --- about all methods ------------------------------------------------------------------------------------------------
 
 
 def overview(_: list[str]) -> str:
@@ -140,9 +133,58 @@ def overview(_: list[str]) -> str:
     for name, e in methods.NAMES.items():
         f = played(name)
         yes = [f["there is a global model"], f["there are personal models"]]
-        cells = [f"[`{name}`]({page(e.make)}.md)", e.paper, e.line, *yes, f["a client sends"]]
+        cells = [f"[`{name}`]({e.file}.md)", e.paper, e.line, *yes, f["a client sends"]]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def newcomers(_: list[str]) -> str:
+    rows = together((name, (e.cold_start,)) for name, e in methods.NAMES.items())
+    return "\n".join(["| method | a newcomer gets |", "|---|---|", *rows])
+
+
+def private(_: list[str]) -> str:
+    keys = ("sends", "server", "client")
+    rows = together((name, tuple(e.privacy[k] for k in keys)) for name, e in methods.NAMES.items())
+    head = "| method | what a client sends | noise at the server | at the client |"
+    return "\n".join([head, "|---|---|---|---|", *rows])
+
+
+def together(said: Iterable[tuple[str, tuple[str, ...]]]) -> list[str]:
+    """A row for all methods of which the same is said."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, cells in said:
+        names.setdefault(cells, []).append(f"`{name}`")
+    return [f"| {', '.join(those)} | {' | '.join(cells)} |" for cells, those in names.items()]
+
+
+def navigation(_: list[str]) -> str:
+    return "\n".join(f"      - {methods.NAMES[names[0]].title}: methods/{file}.md" for file, names in pages().items())
+
+
+def stub() -> str:
+    """The names of sartor.methods, for those who read it without running it."""
+    files: dict[str, list[str]] = {"entries": ["NAMES", "Entry", "entry"]}
+    for name, file in public().items():
+        files.setdefault(file, []).append(name)
+    lines = [f"from .{file} import {', '.join(_sorted(own))}" for file, own in sorted(files.items())]
+    names = [f'    "{name}",' for name in _sorted(name for own in files.values() for name in own)]
+    return "\n".join(["# Written by docs/fill.py.", *lines, "", "__all__ = [", *names, "]", ""])
+
+
+def public_stub(text: str) -> str:
+    """The names of sartor, with the methods that there are, and `__all__`."""
+    own = "".join(f"    {name},\n" for name in sorted(public(), key=lambda name: (not name.isupper(), name.lower())))
+    text = re.sub(r"from \.methods import \(\n.*?\)\n", f"from .methods import (\n{own})\n", text, flags=re.S)
+    tree = ast.parse(text)
+    names = [a.asname or a.name for node in tree.body if isinstance(node, ast.ImportFrom) for a in node.names]
+    listed = "".join(f'    "{name}",\n' for name in _sorted(names))
+    return re.sub(r"__all__ = \[\n.*?\]\n", f"__all__ = [\n{listed}]\n", text, flags=re.S)
+
+
+def _sorted(names: Iterable[str]) -> list[str]:
+    """As ruff sorts them."""
+    return sorted(names, key=lambda name: (not name.isupper(), name))
 
 
 def local_solvers(_: list[str]) -> str:
@@ -161,6 +203,9 @@ BLOCKS: dict[str, Callable[[list[str]], str]] = {
     "settings": settings,
     "travels": travels,
     "overview": overview,
+    "newcomers": newcomers,
+    "private": private,
+    "navigation": navigation,
     "solvers": local_solvers,
 }
 OF_A_METHOD = ("about", "equations", "settings", "travels")
@@ -168,7 +213,13 @@ OF_A_METHOD = ("about", "equations", "settings", "travels")
 
 def filled(text: str, names: list[str]) -> str:
     """A page with its blocks made anew."""
-    return BLOCK.sub(lambda m: f"{m[1]}\n{BLOCKS[m[2]](names)}\n\n{m[3]}", text)
+
+    def anew(m: re.Match[str]) -> str:
+        if m[3]:  # in YAML
+            return f"{m[1]}{BLOCKS[m[3]](names)}\n{m[4]}"
+        return f"{m[1]}\n{BLOCKS[m[2]](names)}\n\n{m[4]}"
+
+    return BLOCK.sub(anew, text)
 
 
 def complaints() -> list[str]:
@@ -187,26 +238,29 @@ def complaints() -> list[str]:
 
 
 def _words() -> list[str]:
-    """Settings that nobody explained, and explanations of none."""
+    """Facts that a method's file lacks; settings that nobody explained, and explanations of none."""
     said, used = [], set()
-    makes = {e.make.__name__: e.make for e in methods.NAMES.values()}
-    for name, make in makes.items():
-        own = WORDS.get(name, {})
-        has = {f.name for f in fields(make)}
-        said += [f"settings.toml explains {name}.{k}, which is no setting." for k in own if k not in has]
-        said += [f"settings.toml lacks {name}.{k}." for k in has if k not in own and k not in WORDS["common"]]
+    for name, e in methods.NAMES.items():
+        lacks = [k for k in ("sends", "server", "client") if k not in e.privacy]
+        lacks += [k for k in ("cold_start", "cite") if not getattr(e, k) and not (k == "cite" and e.paper == "-")]
+        said += [f"{e.file}.py says no {k!r} for {name}." for k in lacks]
+    for file, names in pages().items():
+        own, has = methods.NAMES[names[0]].settings, {f.name for f in fields(methods.NAMES[names[0]].make)}
+        said += [f"{file}.py explains {k}, which is no setting." for k in own if k not in has]
+        said += [f"{file}.py does not explain {k}." for k in has if k not in own and k not in WORDS["common"]]
         used |= has - set(own)
-    said += [f"settings.toml explains {k} of no method." for k in WORDS["common"] if k not in used]
-    said += [f"settings.toml has words for {k}, no method." for k in WORDS if k not in (*makes, "common", "solvers")]
-    return said
+    return said + [f"settings.toml explains {k} of no method." for k in WORDS["common"] if k not in used]
 
 
 def out_of_date(write: bool = False) -> list[str]:
-    """The pages whose blocks differ from the code; they are written anew if asked for."""
+    """The files whose blocks differ from the code; they are written anew if asked for."""
+    files = [*sorted((DOCS / "methods").glob("*.md")), DOCS / "cold-start.md", DOCS / "privacy.md", ROOT / "mkdocs.yml"]
     old = []
-    for path in sorted((DOCS / "methods").glob("*.md")):
-        text = path.read_text(encoding="utf-8")
-        if (new := filled(text, pages().get(path.stem, []))) != text:
+    for path in [*files, STUB, PUBLIC]:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        made = {STUB: lambda _: stub(), PUBLIC: public_stub}.get(path)
+        new = filled(text, pages().get(path.stem, [])) if made is None else made(text)
+        if new != text:
             old.append(path.name)
             if write:
                 path.write_text(new, encoding="utf-8")

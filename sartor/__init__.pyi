@@ -1,4 +1,4 @@
-"""The public names; sartor/__init__.py loads each when it is first used."""
+"""The public names; each is loaded when it is first used. docs/fill.py writes the methods and `__all__`."""
 
 from . import aggregators, compressors, data, models
 from .data import IID, Clients, Dirichlet, Dominant, Hybrid, Labels, Natural, Noise, PowerLaw, Quantity, Shards

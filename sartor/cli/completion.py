@@ -6,7 +6,6 @@ from collections.abc import Callable
 from glob import glob
 from pathlib import Path
 
-from ..papers import theory
 from . import catalogue
 
 Offers = Callable[[str], list[tuple[str, str]]]
@@ -41,7 +40,7 @@ def data(incomplete: str) -> list[tuple[str, str]]:
 
 
 def theorems(incomplete: str) -> list[tuple[str, str]]:
-    known = [("all", ""), *((name, catalogue.first_line(check)) for name, check in theory.NAMES.items())]
+    known = [("all", ""), *((row["name"], row["line"]) for row in catalogue.theorems())]
     return [(name, line) for name, line in known if name.startswith(incomplete)]
 
 

@@ -40,7 +40,7 @@ def theory_(
     from ..report import terminal
 
     if list_all:
-        rows = [{"name": n, "paper": c.paper, "line": catalogue.first_line(c)} for n, c in theory.NAMES.items()]
+        rows = catalogue.theorems()
         print(json.dumps(rows, indent=1, ensure_ascii=False)) if as_json else print_rows(rows)
         return
     need(name is not None, f"say which: sartor theory NAME, with NAME one of all, {', '.join(theory.NAMES)}.")

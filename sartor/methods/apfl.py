@@ -73,3 +73,19 @@ class APFL(Method):
 
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         return {"alpha": state["alpha"][:, 0]}
+
+
+ABOUT = {
+    "class": "APFL",
+    "order": 90,
+    "paper": "Deng et al. 2020",
+    "names": {"apfl": {"line": "a local model mixed with the global one by a learnt α"}},
+    "settings": {
+        "alpha": "α at the start: the share of the local model in the mixture",
+        "alpha_lr": "η_α, the step by which each client's α is learnt; 0 keeps it",
+    },
+    "tune": {"alpha": "flat(0.1, 0.9)", "alpha_lr": "log(0.001, 1)"},
+    "cite": ["deng2020apfl"],
+    "cold_start": "v from w and α from its first value, both learnt; the mixture α v + (1 − α) w",
+    "privacy": {"sends": "its copy of the global model; v and α stay", "server": "yes", "client": "yes"},
+}

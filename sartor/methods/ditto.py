@@ -105,3 +105,25 @@ class Ditto(Method):
 
     def warnings(self, server: Server, round: int, facts: Mapping[str, float]) -> list[str]:
         return inner_loop_warnings("Ditto", self.solver, self.lam, facts)
+
+
+ABOUT = {
+    "class": "Ditto",
+    "order": 40,
+    "paper": "Ditto",
+    "names": {"ditto": {"line": "a personal model regularised towards FedAvg's"}},
+    "settings": {
+        "joint": "train v beside w in every round; `false` finds v by fine-tuning from the last w",
+        "shared_batches": "v and w step on the same batches, as in the authors' code",
+        "global_solver": "the solver of the global model; none: the same as `solver`",
+        "global_method": "the method that trains the global model, with its own solver and aggregator; none: FedAvg",
+    },
+    "tune": {"lam": "log(0.01, 10)", "global_solver.lr": "log(0.005, 0.5)"},
+    "cite": ["li2021ditto"],
+    "cold_start": "v from w: each visit the solver's steps on f + λ/2 ‖v − w‖²",
+    "privacy": {
+        "sends": "what its global method sends (FedAvg: the model w_k); v_k stays at home",
+        "server": "as the global method",
+        "client": "as the global method",
+    },
+}

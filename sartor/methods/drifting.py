@@ -41,3 +41,18 @@ class Drifting(Method):
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         return mean_of_last(server, ids, messages, mean)
+
+
+ABOUT = {
+    "class": "Drifting",
+    "order": 980,
+    "paper": "FLAME's code",
+    "names": {"drifting": {"line": "local models never reset, averaged: what FLAME's authors ran as Ditto's"}},
+    "cite": ["zhu2024flame"],
+    "cold_start": "the global model",
+    "privacy": {
+        "sends": "its local model",
+        "server": "no: it has no aggregator whose sensitivity is known",
+        "client": "yes",
+    },
+}

@@ -60,3 +60,19 @@ class EWC(Method):
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         w = down["w"].contiguous()
         return self.finetune.minimise(local, w, Quadratic(self.lam * fisher(local, w, self.fisher_batch), w), stream=1)
+
+
+ABOUT = {
+    "class": "EWC",
+    "order": 120,
+    "paper": "Kirkpatrick et al. 2017",
+    "names": {"ewc": {"line": "FedAvg, then fine-tuning held back by the Fisher information"}},
+    "settings": {
+        "lam": "λ, how strongly weights that matter are held at the global model's",
+        "fisher_batch": "samples of a client by which the Fisher information is estimated",
+    },
+    "tune": {"lam": "log(0.01, 100)", "finetune.lr": "log(0.005, 0.5)"},
+    "cite": ["kirkpatrick2017ewc"],
+    "cold_start": "the global model, fine-tuned and held back by the Fisher information",
+    "privacy": {"sends": "its model", "server": "yes", "client": "yes"},
+}

@@ -70,3 +70,25 @@ class FedADMM(Method):
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         facts = {"primal_residual": (state["w"] - down["w"]).norm(dim=1)}
         return facts | prox_facts(local, state["w"], self.coupling(down["w"], state["scaled"], local), self.solver)
+
+
+ABOUT = {
+    "class": "FedADMM",
+    "order": 190,
+    "paper": "Zhou, Li 2023",
+    "names": {"fedadmm": {"line": "one global model by consensus ADMM"}},
+    "settings": {
+        "rho": "m times the paper's ρ, so that one value suits federations of any size",
+        "start": "where the local solve starts: `global`, at the received model, or `local`, at the client's last one",
+    },
+    "tune": {"rho": "log(0.001, 1)"},
+    "cite": ["zhou2023fedadmm"],
+    "cold_start": "the global model",
+    "privacy": {
+        "sends": "u_i = w_i + π_i/ρ, clipped against w; w_i and π_i stay",
+        "server": (
+            "yes, and a client that sat out counts with w itself; `weighting=size` is refused, as Σn would be known"
+        ),
+        "client": "yes; `weighting=size` is refused, too",
+    },
+}

@@ -150,3 +150,52 @@ def HeurFedAMP(**settings: object) -> FedAMP:
     if "attention" in settings:
         raise SartorError("HeurFedAMP's attention is the cosine; use FedAMP to choose another.")
     return FedAMP(attention="cosine", **settings)  # type: ignore[arg-type]
+
+
+ABOUT = {
+    "class": "FedAMP",
+    "factories": ["HeurFedAMP"],
+    "title": "FedAMP, HeurFedAMP",
+    "order": 60,
+    "paper": "FedAMP",
+    "names": {
+        "fedamp": {
+            "line": "attentive message passing; one cloud model per client",
+            "tune": {"sigma": "log(0.1, 1000)", "self_weight": "flat(0.05, 0.95)"},
+        },
+        "heurfedamp": {
+            "line": "FedAMP with cosine attention",
+            "preset": {"attention": "cosine"},
+            "tune": {"sigma": "log(1, 100)", "self_weight": "flat(0.05, 0.95)"},
+        },
+    },
+    "settings": {
+        "attention": "A: `exp`, `sqrt`, `scad`, `mcp`; or `cosine`, which is HeurFedAMP",
+        "sigma": (
+            "σ, the scale of squared distances: the smaller, the more only the nearest models count (`cosine`: "
+            "the larger)"
+        ),
+        "self_weight": "ξ_ii, the weight of a client's own model; the rest goes to the others. Not used with `alpha`",
+        "alpha": (
+            "eq. (4)'s α, as in the paper's theory; weights that would leave the simplex are refused. None: "
+            "`self_weight`"
+        ),
+        "among": (
+            "whom a client may attend to: `all`, or `cohort`, those asked in the same round (for large federations)"
+        ),
+        "beta": "β: the client's model is held at u with 1/(2β), so small β means strong",
+        "beta_decay": "β is multiplied by this every `beta_every` rounds",
+        "beta_every": "see `beta_decay`",
+    },
+    "cite": ["huang2021fedamp"],
+    "cold_start": (
+        "attention over the known models: its model, at first their mean, is compared with all of them and it is "
+        "sent u = Σ_j ξ_j w_j with eq. (4)'s (or (10)'s) weights, itself included; then a proximal step from u. "
+        "An α too large for one more client is scaled down. The newcomer shows the server its model"
+    ),
+    "privacy": {
+        "sends": "its personal model, clipped against u_i",
+        "server": "no: there is no mean, everyone gets a mixture of its own",
+        "client": "yes: attention is paid to noisy models",
+    },
+}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -53,3 +54,60 @@ class FedAvg(Method):
 
     def warnings(self, server: Server, round: int, facts: Mapping[str, float]) -> list[str]:
         return inner_loop_warnings("FedProx" if self.mu else "FedAvg", self.solver, self.mu, facts)
+
+
+def FedProx(mu: float = 0.1, **settings: Any) -> FedAvg:
+    """FedAvg whose clients stay near the received model: μ/2 ‖w − w^t‖²."""
+    return FedAvg(mu=mu, **settings)
+
+
+ABOUT = {
+    "class": "FedAvg",
+    "factories": ["FedProx"],
+    "title": "FedAvg, FedProx",
+    "order": 70,
+    "names": {
+        "fedavg": {
+            "paper": "McMahan et al. 2017",
+            "line": "one global model: the average of local ones",
+            "cite": ["mcmahan2017fedavg"],
+            "cold_start": "the global model",
+        },
+        "fedprox": {
+            "paper": "Li et al. 2020",
+            "line": "FedAvg with a proximal term",
+            "preset": {"mu": 0.1},
+            "tune": {"mu": "log(0.001, 1)"},
+            "cite": ["li2020fedprox"],
+            "cold_start": "the global model",
+        },
+        "fedavg-ft": {
+            "paper": "McMahan et al. 2017",
+            "line": "FedAvg, then fine-tuning at each client",
+            "preset": {"finetune": {"kind": "sgd", "epochs": 5}},
+            "tune": {"finetune.lr": "log(0.005, 0.5)", "finetune.epochs": "oneof(1, 2, 5, 10)"},
+            "cite": ["mcmahan2017fedavg"],
+            "cold_start": "the global model, fine-tuned on its data",
+        },
+        "fedprox-ft": {
+            "paper": "Li et al. 2020",
+            "line": "FedProx, then fine-tuning at each client",
+            "preset": {"mu": 0.1, "finetune": {"kind": "sgd", "epochs": 5}},
+            "tune": {"mu": "log(0.001, 1)", "finetune.lr": "log(0.005, 0.5)"},
+            "cite": ["li2020fedprox"],
+            "cold_start": "the global model, fine-tuned on its data",
+        },
+        "fedavg-es": {
+            "paper": "McMahan et al. 2017",
+            "line": "FedAvg, then fine-tuning that each client stops by its validation data",
+            "preset": {"finetune": {"kind": "early"}},
+            "cite": ["mcmahan2017fedavg"],
+            "cold_start": "the global model, fine-tuned on its data and stopped by its validation data, if it has any",
+        },
+    },
+    "settings": {
+        "mu": "μ, FedProx's proximal term; 0 is FedAvg",
+        "finetune": "the solver that makes personal models out of the global one; none: there are no personal models",
+    },
+    "privacy": {"sends": "its model", "server": "yes", "client": "yes"},
+}

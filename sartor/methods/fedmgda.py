@@ -54,3 +54,22 @@ class FedMGDA(Method):
             g = g / g.norm(dim=1, keepdim=True).clamp(min=torch.finfo(g.dtype).tiny)
         lam = fair_weights(gram(g), client_weights(self.weighting, server["share"], ids), self.epsilon)
         return server | {"w": w - self.eta * self.decay**round * (lam @ g)}
+
+
+ABOUT = {
+    "class": "FedMGDA",
+    "title": "FedMGDA+",
+    "order": 230,
+    "paper": "Hu et al. 2022",
+    "names": {"fedmgda": {"line": "one global model along a direction good for all"}},
+    "settings": {
+        "epsilon": "how far weights may move from FedAvg's: 0 not at all, 1 freely",
+        "eta": "the server's step along the common direction",
+        "decay": "`eta` is multiplied by this in every round",
+        "normalise": "updates are scaled to length 1 first; `false` is plain FedMGDA",
+    },
+    "tune": {"epsilon": "flat(0, 1)", "eta": "log(0.1, 10)"},
+    "cite": ["hu2022fedmgda"],
+    "cold_start": "the global model",
+    "privacy": {"sends": "its model", "server": "no: weights depend on all messages' inner products", "client": "yes"},
+}

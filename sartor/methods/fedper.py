@@ -58,3 +58,17 @@ class FedPer(Method):
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return torch.cat([down["w"], state["head"]], dim=1)
+
+
+ABOUT = {
+    "class": "FedPer",
+    "order": 150,
+    "paper": "Arivazhagan et al. 2019",
+    "names": {"fedper": {"line": "shared representation, own head, trained together"}},
+    "cite": ["arivazhagan2019fedper"],
+    "cold_start": (
+        "the shared representation as it is, under a head of its own, trained alone from the first head (heads "
+        "are never sent, so there is none to begin with)"
+    ),
+    "privacy": {"sends": "the shared layers; its own stay", "server": "yes", "client": "yes"},
+}

@@ -65,3 +65,18 @@ class FedRep(Method):
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return torch.cat([down["w"], state["head"]], dim=1)
+
+
+ABOUT = {
+    "class": "FedRep",
+    "order": 160,
+    "paper": "Collins et al. 2021",
+    "names": {"fedrep": {"line": "shared representation, own head, trained in turn"}},
+    "settings": {"head_solver": "the solver of the head; none: the same as `solver`"},
+    "cite": ["collins2021fedrep"],
+    "cold_start": (
+        "the shared representation as it is, under a head of its own, trained alone from the first head (heads "
+        "are never sent, so there is none to begin with)"
+    ),
+    "privacy": {"sends": "the shared layers; its own stay", "server": "yes", "client": "yes"},
+}

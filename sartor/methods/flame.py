@@ -117,3 +117,34 @@ class FLAME(Method):
                 f"FLAME: {facts['inexact_missed_mean']:.0%} of clients did not reach ‖∇‖² <= ε (17); raise max_steps."
             )
         return said
+
+
+ABOUT = {
+    "class": "FLAME",
+    "order": 10,
+    "paper": "FLAME",
+    "names": {"flame": {"line": "ADMM on Moreau envelopes; personal, local and global model"}},
+    "settings": {
+        "rho": (
+            "ρ, the penalty of the ADMM: how firmly local models are held to the global one. Take at least 2.56 "
+            "λα, with α = 1/clients"
+        ),
+        "anchor": (
+            "where the θ-step is held: `local`, the client's own w_i (the paper), or `global`, the received w "
+            "(the authors' code)"
+        ),
+    },
+    "tune": {"lam": "log(0.01, 10)", "rho": "log(0.001, 1)"},
+    "cite": ["zhu2024flame"],
+    "cold_start": (
+        "θ from w: each visit a proximal step anchored at its own w_i, which begins at w with π = 0; the visits "
+        "converge to the proximal point of w"
+    ),
+    "privacy": {
+        "sends": "u_i = w_i + π_i/ρ, clipped against w; θ_i and π_i stay",
+        "server": (
+            "yes, and a client that sat out counts with w itself; `weighting=size` is refused, as Σn would be known"
+        ),
+        "client": "yes; `weighting=size` is refused, too",
+    },
+}

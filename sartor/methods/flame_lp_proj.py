@@ -76,3 +76,28 @@ class FlameLpProj(Method):
         theta, w_i = state["theta"], state["w"]
         coupling = Projected(self.lam, w_i, self.P(theta.shape[1]))
         return {"primal_residual": (w_i - down["w"]).norm(dim=1)} | prox_facts(local, theta, coupling, self.solver)
+
+
+ABOUT = {
+    "class": "FlameLpProj",
+    "title": "FLAME in a subspace",
+    "order": 20,
+    "paper": "FLAME, Appendix C",
+    "names": {"flame-lp-proj": {"line": "FLAME in a shared random subspace; tiny messages"}},
+    "settings": {
+        "lam": "λ, how strongly Pθ is held at w_i",
+        "rho": "ρ, the penalty of the ADMM",
+        "anchor": "where the θ-step is held: `local`, the client's own w_i, or `global`, the received w",
+    },
+    "tune": {"lam": "log(0.01, 10)", "rho": "log(0.001, 1)"},
+    "cite": ["zhu2024flame", "lin2022lpproj"],
+    "cold_start": (
+        "θ from the first model (w is a point of the subspace, no model): each visit steps on f + λ/2 ‖w_i − "
+        "Pθ‖², where w_i begins at the server's w"
+    ),
+    "privacy": {
+        "sends": "u_i = w_i + π_i/ρ, a point of the subspace, clipped against w; θ_i and π_i stay",
+        "server": "yes, and a client that sat out counts with w itself",
+        "client": "yes",
+    },
+}

@@ -77,3 +77,19 @@ class IFCA(Method):
 
     def shared(self, server: Server) -> None:
         return None
+
+
+ABOUT = {
+    "class": "IFCA",
+    "order": 240,
+    "paper": "Ghosh et al. 2020",
+    "names": {"ifca": {"line": "clusters: each client trains the model that fits it best"}},
+    "settings": {"k": "the number of clusters, and of models sent to each client"},
+    "cite": ["ghosh2020ifca"],
+    "cold_start": "the cluster's model with the least loss on its data",
+    "privacy": {
+        "sends": "its model and its cluster",
+        "server": "refused: the cluster is a fact about its data",
+        "client": "refused",
+    },
+}

@@ -84,3 +84,35 @@ class L2SGD(Method):
 def L2GD(p: float = 0.1, **settings: Any) -> L2SGD:
     """The loopless solver: a coin decides between a gradient step and a step towards the mean."""
     return L2SGD(p=p, **settings)
+
+
+ABOUT = {
+    "class": "L2SGD",
+    "factories": ["L2GD"],
+    "title": "L2SGD, L2GD",
+    "order": 100,
+    "paper": "Hanzely, Richtárik 2020",
+    "names": {
+        "l2sgd": {
+            "line": "personal models near their mean; Ditto's authors' solver",
+            "tune": {"lam": "log(0.01, 10)"},
+        },
+        "l2gd": {
+            "line": "the same, loopless: a coin for each step",
+            "preset": {"p": 0.1, "lam": 0.1},
+            "tune": {"lam": "log(0.01, 10)", "p": "flat(0.05, 0.5)"},
+        },
+    },
+    "settings": {
+        "lam": "λ, how strongly personal models are held at their mean",
+        "p": "the coin of the loopless L2GD: the chance of a step towards the mean. None: L2SGD, by proximal steps",
+        "coins": "the seed of the coin",
+    },
+    "cite": ["hanzely2020mixture"],
+    "cold_start": "x from x̄, drawn back to x̄",
+    "privacy": {
+        "sends": "x_i, its personal model itself, clipped against x̄",
+        "server": "yes, and a client that sat out counts with x̄ itself",
+        "client": "yes: what is sent is noisy",
+    },
+}

@@ -59,3 +59,15 @@ class LGFedAvg(Method):
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return torch.cat([state["body"], down["w"]], dim=1)
+
+
+ABOUT = {
+    "class": "LGFedAvg",
+    "title": "LG-FedAvg",
+    "order": 140,
+    "paper": "Liang et al. 2020",
+    "names": {"lg-fedavg": {"line": "own representation, shared head; only the head is sent"}},
+    "cite": ["liang2020lgfedavg"],
+    "cold_start": "the shared head as it is, over a representation of its own, trained from the first one",
+    "privacy": {"sends": "the shared layers; its own stay", "server": "yes", "client": "yes"},
+}

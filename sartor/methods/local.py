@@ -39,3 +39,14 @@ class LocalOnly(Method):
 
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         return {"gradient": local.full_grad(state["theta"]).norm(dim=1)}
+
+
+ABOUT = {
+    "class": "LocalOnly",
+    "title": "Local training",
+    "order": 990,
+    "paper": "-",
+    "names": {"local": {"line": "each client alone; what federating has to beat"}},
+    "cold_start": "training alone",
+    "privacy": {"sends": "nothing", "server": "ε = 0", "client": "ε = 0"},
+}

@@ -86,3 +86,40 @@ class LpProj(Method):
                 f"Lp-Proj: η·λ = {self.eta * self.lam:g} > 2: the w-step overshoots; take eta < {2 / self.lam:.3g}."
             ]
         return []
+
+
+ABOUT = {
+    "class": "LpProj",
+    "title": "Lp-Proj",
+    "order": 50,
+    "paper": "Lp-Proj",
+    "names": {
+        "lp-proj-1": {
+            "line": "L1 coupling in a random subspace; tiny messages, robust",
+            "preset": {"p": 1.0},
+            "tune": {"lam": "log(0.0001, 1)", "eta": "log(0.01, 1)"},
+        },
+        "lp-proj-2": {
+            "line": "L2 coupling in a random subspace; tiny messages",
+            "preset": {"p": 2.0},
+            "tune": {"lam": "log(0.01, 10)", "eta": "log(0.01, 1)"},
+        },
+    },
+    "settings": {
+        "p": "which norm ties Px to w: 2 (a quadratic), 1 (robust), or anything from 1 on",
+        "lam": "λ, how strongly Px is held at w",
+        "eta": "η, the step of w. With p = 1 every coordinate of w moves by exactly ηλ",
+        "beta": "β, the server's step",
+        "R": "local rounds",
+        "first": "where w starts: `projected`, at P x_0, or `zero`, as in the authors' code",
+    },
+    "cite": ["lin2022lpproj"],
+    "cold_start": (
+        "x from the first model (w is a point of the subspace, no model): each visit steps on f + (λ/p) ‖w − Px‖_p^p"
+    ),
+    "privacy": {
+        "sends": "its point of the subspace, d_sub numbers: less noise in all than for d; x stays, P is no data",
+        "server": "yes",
+        "client": "yes",
+    },
+}

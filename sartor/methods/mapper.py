@@ -67,3 +67,15 @@ class Mapper(Method):
 
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         return {"lambda": state["lambda"][:, 0]}
+
+
+ABOUT = {
+    "class": "Mapper",
+    "order": 110,
+    "paper": "Mansour et al. 2020",
+    "names": {"mapper": {"line": "the best of a few mixtures of a local and the central model"}},
+    "settings": {"lambdas": "the mixtures to try: the share of the local model in each"},
+    "cite": ["mansour2020three"],
+    "cold_start": "h from w; the best of the mixtures on its validation data (on its training data if it has none)",
+    "privacy": {"sends": "its copy of the global model; h and λ stay", "server": "yes", "client": "yes"},
+}

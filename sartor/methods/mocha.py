@@ -121,3 +121,29 @@ class MOCHA(Method):
         else:
             gap = (1 - y * z).clamp(min=0) - alpha * y + alpha * z
         return {"duality_gap": (gap * there).sum(1)}
+
+
+ABOUT = {
+    "class": "MOCHA",
+    "order": 180,
+    "paper": "Smith et al. 2017",
+    "names": {"mocha": {"line": "multi-task learning of linear models with learnt relations"}},
+    "settings": {
+        "lam1": "λ_1, the weight of the relations between clients",
+        "lam2": "λ_2, plain weight decay",
+        "epsilon": "ε keeps Ω invertible",
+        "epochs": "passes of dual coordinate steps over a client's samples in a round",
+        "omega_every": "rounds between updates of the relations Ω; 0 keeps them at the start",
+    },
+    "tune": {"lam1": "log(0.1, 100)", "lam2": "log(0.0001, 1)"},
+    "cite": ["smith2017mocha"],
+    "cold_start": (
+        "a task by itself, as all were at the start (Ω = I/m): its relations to the others are not known; each "
+        "visit passes of dual steps"
+    ),
+    "privacy": {
+        "sends": "Δv = XᵀΔα",
+        "server": "refused: noise would break v = Xᵀα, on which the method rests",
+        "client": "refused",
+    },
+}

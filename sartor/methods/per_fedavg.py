@@ -86,3 +86,24 @@ class PerFedAvg(Method):
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return down["w"] - self.alpha * local.full_grad(down["w"].contiguous())
+
+
+ABOUT = {
+    "class": "PerFedAvg",
+    "title": "Per-FedAvg",
+    "order": 80,
+    "paper": "Fallah et al. 2020",
+    "names": {
+        "per-fedavg": {"line": "meta-learning, Hessian-free; one step makes it personal"},
+        "per-fedavg-fo": {"line": "the same to first order", "preset": {"variant": "FO"}},
+    },
+    "settings": {
+        "alpha": "α, the one step by which a model becomes personal",
+        "variant": "`HF`, with the Hessian by differences of gradients, or `FO`, without it",
+        "delta": "δ, how far apart the two gradients of that difference are taken",
+    },
+    "tune": {"alpha": "log(0.001, 0.1)"},
+    "cite": ["fallah2020perfedavg"],
+    "cold_start": "the global model after one step α over all its data",
+    "privacy": {"sends": "its model", "server": "yes", "client": "yes"},
+}

@@ -80,3 +80,26 @@ class PFedMe(Method):
                 f"pFedMe: η·λ = {self.eta * self.lam:g} > 2: the outer step overshoots; take eta < {2 / self.lam:.3g}."
             )
         return said
+
+
+ABOUT = {
+    "class": "PFedMe",
+    "title": "pFedMe",
+    "order": 30,
+    "paper": "pFedMe",
+    "names": {"pfedme": {"line": "bi-level Moreau envelopes; personal and global model"}},
+    "settings": {
+        "eta": "η, the step of the local w towards θ. η·λ above 2 overshoots",
+        "beta": "β, the server's step: 1 takes the mean, more goes beyond it",
+        "R": "local rounds: so often θ is found and w moved",
+        "start": "where θ starts in a round: `theta`, its last value, or `w`, the received model",
+        "score": (
+            "which model is the personal one: `theta` (the paper) or `w`, the local model, which the published "
+            "scores are of"
+        ),
+    },
+    "tune": {"lam": "log(0.1, 30)", "eta": "log(0.005, 1)"},
+    "cite": ["dinh2020pfedme"],
+    "cold_start": "θ from w: each visit R rounds of proximal steps",
+    "privacy": {"sends": "w_i; θ_i stays", "server": "yes", "client": "yes"},
+}

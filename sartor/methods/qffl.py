@@ -60,3 +60,24 @@ class QFFL(Method):
         p = client_weights(self.weighting, server["share"], ids)[:, None]
         h = q * F ** (q - 1) * dw.square().sum(1, keepdim=True) + L * F**q
         return server | {"w": w - (p * F**q * dw).sum(0) / (p * h).sum()}
+
+
+ABOUT = {
+    "class": "QFFL",
+    "title": "q-FFL",
+    "order": 220,
+    "paper": "Li et al. 2020",
+    "names": {"qffl": {"line": "one global model; losses count to the power q + 1"}},
+    "settings": {
+        "q": "how much large losses count; 0 is FedAvg",
+        "L": "the Lipschitz constant by which steps are scaled; none: 1/lr of the solver",
+    },
+    "tune": {"q": "log(0.01, 5)"},
+    "cite": ["li2020qffl"],
+    "cold_start": "the global model",
+    "privacy": {
+        "sends": "its model and its loss",
+        "server": "refused: the loss has no bound to clip to, and is the weight",
+        "client": "refused",
+    },
+}

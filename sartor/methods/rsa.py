@@ -58,3 +58,22 @@ class RSA(Method):
 
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         return prox_facts(local, state["x"], LpNorm(self.lam, down["w"], self.p, self.norm), self.solver)
+
+
+ABOUT = {
+    "class": "RSA",
+    "order": 170,
+    "paper": "Li et al. 2019",
+    "names": {"rsa": {"line": "personal models tied to the server's by an Lp norm; robust by signs"}},
+    "settings": {
+        "lam": "λ, the weight of the norm that ties models to the server's",
+        "p": "which norm: with 1 the server adds up signs",
+        "norm": "`true` takes the norm ‖·‖_p, `false` its power (1/p)‖·‖_p^p",
+        "server_lr": "the server's step: with p = 1 a client moves a coordinate by at most `server_lr`·λ in a round",
+        "decay": "weight decay of the server's model",
+    },
+    "tune": {"lam": "log(1e-5, 0.01)", "server_lr": "log(0.1, 10)"},
+    "cite": ["li2019rsa"],
+    "cold_start": "x from x_0, drawn back to it by the norm",
+    "privacy": {"sends": "x_i", "server": "no: the server adds up signs, not vectors", "client": "yes"},
+}

@@ -69,3 +69,24 @@ class SCAFFOLD(Method):
 
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         return {"gradient_mean": local.full_grad(down["w"].contiguous())}
+
+
+ABOUT = {
+    "class": "SCAFFOLD",
+    "order": 200,
+    "paper": "Karimireddy et al. 2020",
+    "names": {"scaffold": {"line": "one global model; control variates against drift"}},
+    "settings": {
+        "option": (
+            "how the control variate is made: `I`, a pass over the data, or `II`, from the steps taken (plain SGD only)"
+        ),
+        "server_lr": "η_g, the server's step",
+    },
+    "cite": ["karimireddy2020scaffold"],
+    "cold_start": "the global model",
+    "privacy": {
+        "sends": "y_i and c_i⁺ − c_i",
+        "server": "refused: two vectors of different scales",
+        "client": "refused",
+    },
+}

@@ -70,3 +70,16 @@ class SKL(Method):
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         w = down["w"].contiguous()
         return self.finetune.minimise(NearPredictions(local, self.lam, w), w, Free(), stream=1)
+
+
+ABOUT = {
+    "class": "SKL",
+    "order": 130,
+    "paper": "Jiang et al. 2020",
+    "names": {"skl": {"line": "FedAvg, then fine-tuning that keeps its predictions near the global ones"}},
+    "settings": {"lam": "λ, how strongly predictions are held at the global model's"},
+    "tune": {"lam": "log(0.01, 10)", "finetune.lr": "log(0.005, 0.5)"},
+    "cite": ["jiang2020smart"],
+    "cold_start": "the global model, fine-tuned with its predictions held near the global model's",
+    "privacy": {"sends": "its model", "server": "yes", "client": "yes"},
+}

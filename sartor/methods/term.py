@@ -50,3 +50,20 @@ class TERM(Method):
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         p, F = client_weights(self.weighting, server["share"], ids), messages["loss"]
         return server | {"w": self.aggregate(messages["w"], torch.softmax(p.log() + self.t * F, 0), server["w"], F)}
+
+
+ABOUT = {
+    "class": "TERM",
+    "order": 210,
+    "paper": "Li et al. 2021",
+    "names": {"term": {"line": "one global model; tilted towards clients with a high loss"}},
+    "settings": {"t": "the tilt: above 0 those served worst count more, below 0 less; 0 is FedAvg"},
+    "tune": {"t": "log(0.1, 10)"},
+    "cite": ["li2021term"],
+    "cold_start": "the global model",
+    "privacy": {
+        "sends": "its model and its loss",
+        "server": "refused: the loss has no bound to clip to, and is the weight",
+        "client": "refused",
+    },
+}

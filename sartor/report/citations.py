@@ -1,6 +1,7 @@
 """The papers behind exactly the methods, attacks, aggregators and compressors of a report, as BibTeX.
 
-papers.bib names with each entry what it is used for: `sartor = {methods/fedavg, aggregators/krum}`.
+A method's file says what to cite: keys of papers.bib, or whole entries. For the others papers.bib names with each entry
+what it is used for: `sartor = {attacks/alie, aggregators/krum}`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from .. import methods
 from .entries import Material
 from .pieces import Code, Section, Words
 
@@ -21,14 +23,16 @@ KINDS = {"method": "methods", "attack": "attacks", "aggregator": "aggregators"}
 def papers() -> dict[str, tuple[str, frozenset[str]]]:
     """By key: the entry without our own field, and what it is used for."""
     text = resources.files(__package__).joinpath("papers.bib").read_text(encoding="utf-8")
+    cited = [(f"methods/{name}", word) for name, e in methods.NAMES.items() for word in e.cite]
+    entries = [entry for entry in re.split(r"\n(?=@)", text) if entry.startswith("@")]
+    entries += dict.fromkeys(word for _, word in cited if word.startswith("@"))
     found = {}
-    for entry in re.split(r"\n(?=@)", text):
-        match = re.match(r"@\w+\{([^,]+),", entry)
-        if match:
-            uses = re.search(r"^\s*sartor\s*=\s*\{([^}]*)\},?\n", entry, re.MULTILINE)
-            names = frozenset(word.strip() for word in uses.group(1).split(",")) if uses else frozenset()
-            shown = entry.replace(uses.group(0), "") if uses else entry
-            found[match.group(1)] = shown.strip(), names
+    for entry in entries:
+        key = entry[entry.index("{") + 1 : entry.index(",")].strip()
+        field = re.search(r"^\s*sartor\s*=\s*\{([^}]*)\},?\n", entry, re.MULTILINE)
+        uses = {word.strip() for word in field.group(1).split(",")} if field else set()
+        uses |= {name for name, word in cited if word in (key, entry)}
+        found[key] = entry.replace(field.group(0) if field else "", "").strip(), frozenset(uses)
     return found
 
 

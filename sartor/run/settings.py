@@ -57,7 +57,8 @@ def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any
     known = [f.name for f in fields(made.make)]  # type: ignore[arg-type]
     hints = get_type_hints(made.make)
     given, inner = _split(settings)
-    defaults: dict[str, Any] = {f.name: f.default for f in fields(made.make)} | made.preset  # type: ignore[arg-type]
+    preset = {k: _solver(solvers.SGD(), v) if k in _SOLVER_FIELDS else v for k, v in made.preset.items()}
+    defaults: dict[str, Any] = {f.name: f.default for f in fields(made.make)} | preset  # type: ignore[arg-type]
     for key in [*given, *inner]:
         if key == "aggregate" and key not in known:
             averaging = ", ".join(n for n, e in methods.NAMES.items() if hasattr(e.make, "aggregate"))
@@ -72,7 +73,7 @@ def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any
             key in _SOLVER_FIELDS + _METHOD_FIELDS,
             f"{name}'s {key} is one value; got {', '.join(f'{key}.{k}' for k in inner[key])}.",
         )
-    values: dict[str, Any] = dict(made.preset)
+    values: dict[str, Any] = dict(preset)
     for key, value in given.items():
         if key == "aggregate":
             values[key] = aggregator(value)

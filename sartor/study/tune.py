@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import spelling
 from ..data import Clients, Dataset
 from ..errors import SartorError, need, one_of
 from ..judge.metrics import validated
@@ -68,43 +69,29 @@ class OneOf:
 
 Range = Log | Flat | OneOf
 LR = Log(0.005, 0.5)
-_LAM = Log(0.01, 10.0)
-# What is tuned of each method, beside its solver's step size; methods that are not here have only that.
-SPACES: dict[str, dict[str, Range]] = {
-    "flame": {"lam": _LAM, "rho": Log(0.001, 1.0)},
-    "flame-lp-proj": {"lam": _LAM, "rho": Log(0.001, 1.0)},
-    "pfedme": {"lam": Log(0.1, 30.0), "eta": Log(0.005, 1.0)},
-    "ditto": {"lam": _LAM, "global_solver.lr": LR},
-    "lp-proj-1": {"lam": Log(0.0001, 1.0), "eta": Log(0.01, 1.0)},
-    "lp-proj-2": {"lam": _LAM, "eta": Log(0.01, 1.0)},
-    "fedamp": {"sigma": Log(0.1, 1000.0), "self_weight": Flat(0.05, 0.95)},
-    "heurfedamp": {"sigma": Log(1.0, 100.0), "self_weight": Flat(0.05, 0.95)},
-    "fedprox": {"mu": Log(0.001, 1.0)},
-    "fedavg-ft": {"finetune.lr": LR, "finetune.epochs": OneOf((1, 2, 5, 10))},
-    "fedprox-ft": {"mu": Log(0.001, 1.0), "finetune.lr": LR},
-    "per-fedavg": {"alpha": Log(0.001, 0.1)},
-    "per-fedavg-fo": {"alpha": Log(0.001, 0.1)},
-    "apfl": {"alpha": Flat(0.1, 0.9), "alpha_lr": Log(0.001, 1.0)},
-    "l2sgd": {"lam": _LAM},
-    "l2gd": {"lam": _LAM, "p": Flat(0.05, 0.5)},
-    "ewc": {"lam": Log(0.01, 100.0), "finetune.lr": LR},
-    "skl": {"lam": _LAM, "finetune.lr": LR},
-    "rsa": {"lam": Log(1e-5, 0.01), "server_lr": Log(0.1, 10.0)},
-    "mocha": {"lam1": Log(0.1, 100.0), "lam2": Log(1e-4, 1.0)},
-    "fedadmm": {"rho": Log(0.001, 1.0)},
-    "term": {"t": Log(0.1, 10.0)},
-    "qffl": {"q": Log(0.01, 5.0)},
-    "fedmgda": {"epsilon": Flat(0.0, 1.0), "eta": Log(0.1, 10.0)},
-}
 
 
 def space(method: str) -> dict[str, Range]:
-    """What is tuned of a method, all of it known to be a setting of it."""
-    stepping = hasattr(entry(method).make, "solver")
-    found: dict[str, Range] = {**({"solver.lr": LR} if stepping else {}), **SPACES.get(method, {})}
+    """What is tuned of a method: its solver's step size, and what its file says; all of it settings that it has."""
+    made = entry(method)
+    found: dict[str, Range] = {"solver.lr": LR} if hasattr(made.make, "solver") else {}
+    found |= {key: read_range(text) for key, text in made.tune.items()}
     for key, spread in found.items():
         method_from(method, {key: spread.at(0.5)})
     return found
+
+
+def read_range(text: str) -> Range:
+    """The range that is written "log(0.01, 10)", "flat(0, 1)" or "oneof(1, 2, 5)"."""
+    kind, values, named = spelling.read("range", text)
+    if kind == "oneof" and values and not named:
+        return OneOf(tuple(values))
+    numbers = [float(v) for v in values if isinstance(v, int | float)]
+    need(
+        kind in ("log", "flat") and len(numbers) == len(values) == 2 and not named,
+        f'a range is written "log(LOW, HIGH)", "flat(LOW, HIGH)" or "oneof(VALUE, ...)"; got "{text}".',
+    )
+    return Log(*numbers) if kind == "log" else Flat(*numbers)
 
 
 @dataclass

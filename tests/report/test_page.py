@@ -15,6 +15,7 @@ from commandline import OWN, QUICK, good, history, hospitals, refused, summary
 from pages import Page
 
 import sartor as st
+from sartor import methods
 from sartor.cli import catalogue, completion
 from sartor.report import citations, collaboration, material, page, repeat
 from sartor.report.entries import Material, ReportEntry, Run
@@ -239,6 +240,8 @@ def test_everything_that_has_a_paper_can_be_cited() -> None:
     there = {f"{kind}/{row['name']}": row["paper"] for kind in kinds for row in catalogue.rows(kind)}
     assert {name for name, paper in there.items() if paper != "-"} <= known
     assert known <= set(there)  # and nothing is named that is not there
+    cited = {key for e in methods.NAMES.values() for key in e.cite}
+    assert cited <= set(citations.papers())
     for text, _ in citations.papers().values():
         assert text.count("{") == text.count("}") and "sartor" not in text
         assert all(f"  {field} = {{" in text for field in ("author", "title", "year"))

@@ -26,6 +26,7 @@ from sartor.models import layers
 from sartor.run.assemble import assemble, clients_of
 from sartor.run.newcomers import hold_out, query_clients, serve
 from sartor.run.recipe import Recipe
+from sartor.run.settings import method_from
 
 EXACT, WHOLE = st.Exact(), st.SGD(lr=0.5, batch=1000)
 
@@ -227,7 +228,7 @@ def test_with_clusters_a_newcomer_takes_the_one_that_fits_it_best() -> None:
 def make(name: str) -> Method:
     own = {f.name for f in fields(NAMES[name].make)}  # type: ignore[arg-type]
     settings = {"d_sub": 5} if "d_sub" in own else {}
-    return NAMES[name].make(**NAMES[name].preset | settings)
+    return replace(method_from(name, {}), **settings)  # type: ignore[type-var]
 
 
 @pytest.mark.parametrize("name", list(NAMES))

@@ -18,7 +18,7 @@ from sartor.run.assemble import clients_of
 from sartor.run.recipe import Recipe
 from sartor.run.settings import method_from
 from sartor.study import tune as tuning
-from sartor.study.tune import Flat, Log, OneOf, even_grid, set_line, space, tune, winners, without_test
+from sartor.study.tune import Flat, Log, OneOf, even_grid, read_range, set_line, space, tune, winners, without_test
 
 BASE = Recipe(model="softmax", rounds=2, evaluate_every=1, clients=5, diagnostics=False)
 QUICK = ("--rounds", 2, "--model", "softmax", "--clients", 5, "--seeds", "0,1", "--evaluate-every", 1)
@@ -103,7 +103,7 @@ def test_tuning_goes_on_where_it_was_and_refuses_other_settings(
 
 
 def test_a_setting_that_diverges_is_a_failed_trial_and_never_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(tuning.SPACES, "flame", {"lam": Log(1e30, 1e35)})
+    monkeypatch.setattr(tuning, "space", lambda method: {"lam": Log(1e30, 1e35)})
     found = run(["flame"], 3)
     assert [t.score is None for t in found.trials["flame"]] == [False, True, True]
     assert "diverged" in (found.trials["flame"][1].error or "")
@@ -130,8 +130,17 @@ def test_every_method_has_a_space_of_its_own_settings(method: str) -> None:
             method_from(method, {key: spread.at(u)})
 
 
-def test_spaces_name_methods_that_there_are() -> None:
-    assert set(tuning.SPACES) <= set(NAMES)
+def test_ranges_are_read_as_method_files_write_them() -> None:
+    assert read_range("log(1e-5, 10)") == Log(1e-5, 10.0) and read_range("flat(0, 1)") == Flat(0.0, 1.0)
+    assert read_range("oneof(1, 2, 5)") == OneOf((1, 2, 5)) and read_range("oneof(exp, scad)") == OneOf(("exp", "scad"))
+    assert list(space("fedavg-ft").items()) == [
+        ("solver.lr", Log(0.005, 0.5)),
+        ("finetune.lr", Log(0.005, 0.5)),
+        ("finetune.epochs", OneOf((1, 2, 5, 10))),
+    ]
+    for text in ("log(1)", "flat(a, b)", "log(low=1, high=2)", "oneof", "even(1, 2)"):
+        with pytest.raises(SartorError, match=r'a range is written "log\(LOW, HIGH\)"'):
+            read_range(text)
 
 
 def test_ranges() -> None:

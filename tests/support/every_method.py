@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import sartor as st
 from sartor.core import Method
 from sartor.methods import NAMES
+from sartor.run.settings import method_from
 
 SOLVER = st.SGD(lr=0.1, epochs=2, batch=7, momentum=0.3, weight_decay=0.01)
 PRESETS: dict[str, dict[str, Any]] = {  # what the small task needs; the rest is the method's own default
@@ -42,4 +43,4 @@ def make(name: str) -> Method:
         return EXTRA[name]()
     own = [f.name for f in fields(NAMES[name].make)]  # type: ignore[arg-type]
     settings = PRESETS.get(name, {}) | ({"solver": SOLVER} if "solver" in own else {})
-    return NAMES[name].make(**NAMES[name].preset | settings)
+    return replace(method_from(name, {}), **settings)  # type: ignore[type-var]

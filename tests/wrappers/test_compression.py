@@ -341,9 +341,9 @@ def test_a_hostile_message_of_nan_is_left_out_as_ever() -> None:
             layers(5, 4, 3),
             ragged(),
             3,
-            attack=st.Attacked(attack=Broken(), attackers=0.3),
             traffic=st.Traffic(compress=up),
             evaluation=st.Evaluation(evaluate_every=3),
+            attack=st.Attacked(attack=st.Attacked(attack=Broken(), attackers=0.3)),
         )
         assert result.summary["excluded"] == 3 * 2, up
 

@@ -71,4 +71,9 @@ def test_two_classes_are_flipped() -> None:
 def test_numbers_have_no_labels_to_poison(text: str) -> None:
     world = quadratics()
     with pytest.raises(SartorError, match="needs labels"):
-        prepare(st.FedAvg(), world.model(), world.clients, attack=st.Attacked(attack=attack(text), attackers=0.5))
+        prepare(
+            st.FedAvg(),
+            world.model(),
+            world.clients,
+            attack=st.Attacked(attack=st.Attacked(attack=attack(text), attackers=0.5)),
+        )

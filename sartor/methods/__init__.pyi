@@ -1,0 +1,63 @@
+# Written by docs/fill.py.
+from .apfl import APFL
+from .ditto import Ditto
+from .drifting import Drifting
+from .entries import NAMES, Entry, entry
+from .ewc import EWC
+from .fedadmm import FedADMM
+from .fedamp import FedAMP, HeurFedAMP
+from .fedavg import FedAvg, FedProx
+from .fedmgda import FedMGDA
+from .fedper import FedPer
+from .fedrep import FedRep
+from .flame import FLAME
+from .flame_lp_proj import FlameLpProj
+from .ifca import IFCA
+from .l2sgd import L2GD, L2SGD
+from .lg_fedavg import LGFedAvg
+from .local import LocalOnly
+from .lp_proj import LpProj
+from .mapper import Mapper
+from .mocha import MOCHA
+from .per_fedavg import PerFedAvg
+from .pfedme import PFedMe
+from .qffl import QFFL
+from .rsa import RSA
+from .scaffold import SCAFFOLD
+from .skl import SKL
+from .term import TERM
+
+__all__ = [
+    "APFL",
+    "EWC",
+    "FLAME",
+    "IFCA",
+    "L2GD",
+    "L2SGD",
+    "MOCHA",
+    "NAMES",
+    "QFFL",
+    "RSA",
+    "SCAFFOLD",
+    "SKL",
+    "TERM",
+    "Ditto",
+    "Drifting",
+    "Entry",
+    "FedADMM",
+    "FedAMP",
+    "FedAvg",
+    "FedMGDA",
+    "FedPer",
+    "FedProx",
+    "FedRep",
+    "FlameLpProj",
+    "HeurFedAMP",
+    "LGFedAvg",
+    "LocalOnly",
+    "LpProj",
+    "Mapper",
+    "PFedMe",
+    "PerFedAvg",
+    "entry",
+]
