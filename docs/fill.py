@@ -103,7 +103,7 @@ def travels(names: list[str]) -> str:
     """What is sent and kept, by playing one round; and the method's rows of the pages on newcomers and privacy."""
     each = {name: played(name) for name in names}
     facts = {what: differing({name: found[what] for name, found in each.items()}) for what in each[names[0]]}
-    rule = "yes" if hasattr(methods.NAMES[names[0]].make, "aggregate") else "no"
+    rule = "yes" if methods.NAMES[names[0]].make.aggregate is not None else "no"
     newcomer = row("cold-start.md", names[0])
     privacy = row("privacy.md", names[0])
     privacy = [cell.replace("see below", "[see there](../privacy.md#method-by-method)") for cell in privacy]

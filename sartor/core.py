@@ -217,6 +217,39 @@ class Sent(NamedTuple):
     against: str = "down"
 
 
+class Aggregator(ABC):
+    """Many messages become one: a frozen dataclass of settings that is called like a function.
+
+    It is a field of the methods that take a mean, and no neutral one: docs/aggregators.md says per method what it does
+    to clean data.
+    """
+
+    paper: ClassVar[str] = "-"
+    needs_losses: ClassVar[bool] = False  # of the received model at each client; see wrappers/losses.py
+    by_products: ClassVar[bool] = False  # sees messages only through their inner products: has `of_products`
+
+    @abstractmethod
+    def __call__(
+        self, messages: Tensor, weights: Tensor, reference: Tensor | None = None, losses: Tensor | None = None
+    ) -> Tensor:
+        """[n, k], weights [n] → [k].
+
+        `reference` [k] is the point from which messages are updates: the server's value before (none: zero). `losses`
+        [n] are those of `needs_losses`. The order of the messages does not matter; all of them are finite.
+        """
+
+    def of_products(self, G: Tensor, messages: Tensor, weights: Tensor) -> Tensor:
+        """As the call, from inner products [n, n] about any origin that a server has kept up to date (`regram`)."""
+        raise NotImplementedError(f"{type(self).__name__} needs the messages themselves")
+
+    def check(self, n: int) -> None:
+        """Refuse n messages a round where the rule has no meaning for so many; `n` is 1 or more.
+
+        A round may still bring fewer, as clients fail: then the rule takes the largest setting that fits.
+        """
+        return
+
+
 class Method(ABC):
     """A federated method: a frozen dataclass of settings with a few pure functions. It owns no loop, data or random
     state.
@@ -229,7 +262,17 @@ class Method(ABC):
     train_all: bool = False
     keeps_last: ClassVar[bool] = False
     sends: Mapping[str, Sent] = MappingProxyType({"w": Sent("w")})  # the vectors in its messages
+    aggregate: Aggregator | None = None  # what turns the messages into one; none: the server takes no mean
     hostile: frozenset[int] = frozenset()  # clients that attack, in a simulation: NaN at them stops nobody
+
+    @property
+    def name(self) -> str:
+        """What messages call it; of a wrapped method what is inside."""
+        return type(self).__name__
+
+    def averaging(self) -> Method | None:
+        """The method whose server takes the mean, by its `aggregate`: this one, one inside of it, or none."""
+        return None if self.aggregate is None else self
 
     @abstractmethod
     def init(self, problem: Problem) -> tuple[Server, State]:

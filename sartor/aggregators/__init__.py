@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .base import Aggregator, Mean, averaged, client_weights, gram, mean, regram
+from ..core import Aggregator
+from .base import Mean, averaged, client_weights, gram, mean, regram
 from .coordinates import Median, TrimmedMean
 from .distances import GeometricMedian, Krum, MultiKrum
 from .min_norm import fair_weights

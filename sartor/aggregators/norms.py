@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core import Aggregator
 from ..errors import SartorError, need, positive
-from .base import Aggregator, at_most, gram, mean, rank, updates
+from .base import at_most, gram, mean, rank, updates
 from .min_norm import fair_weights
 
 

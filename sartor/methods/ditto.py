@@ -66,6 +66,9 @@ class Ditto(Method):
     def sends(self) -> Mapping[str, Sent]:  # type: ignore[override]
         return self.G.sends
 
+    def averaging(self) -> Method | None:
+        return self.G.averaging()
+
     def init(self, problem: Problem) -> tuple[Server, State]:
         server, state = self.G.init(problem)
         down = self.G.downlink(server, torch.arange(1), 0)
@@ -87,6 +90,9 @@ class Ditto(Method):
             stream = 0 if self.shared_batches else 1
             new["v"] = self.solver.minimise(local, state["v"], Quadratic(self.lam, down["w"]), stream=stream)
         return new, message
+
+    def exposes(self) -> str:
+        return self.G.exposes()
 
     def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
         return self.G.server(server, ids, messages, round)

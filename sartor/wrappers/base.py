@@ -18,6 +18,13 @@ class Wrapper(Method):
         self.hostile = method.hostile
         self.sends = method.sends
 
+    @property
+    def name(self) -> str:
+        return self.method.name
+
+    def averaging(self) -> Method | None:
+        return self.method.averaging()
+
     def init(self, problem: Problem) -> tuple[Server, State]:
         return self.method.init(problem)
 

@@ -56,6 +56,13 @@ class DynamicLam(Method):
         return self.method.sends
 
     @property
+    def name(self) -> str:
+        return self.method.name
+
+    def averaging(self) -> Method | None:
+        return self.method.averaging()
+
+    @property
     def middle(self) -> float:
         """The candidate for those who cannot choose."""
         return sorted(self.lams)[len(self.lams) // 2]
