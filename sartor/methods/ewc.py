@@ -27,8 +27,9 @@ def fisher(local: ClientStack, w: Tensor, size: int) -> Tensor:
     _, D = next(local.batches(size, steps=1, stream=2))
     total = torch.zeros(w.shape, dtype=w.dtype, device=w.device)
     for s in range(D.weight.shape[1]):
-        one = Batch(D.x[:, s : s + 1], D.y[:, s : s + 1], torch.ones_like(D.weight[:, :1]), D.key)
-        total.addcmul_(D.weight[:, s : s + 1], local.grad(w, one).square_())
+        a = int((D.weight[:, s] > 0).sum())  # those that have so many samples: the first, as they are ordered by size
+        one = Batch(D.x[:a, s : s + 1], D.y[:a, s : s + 1], torch.ones_like(D.weight[:a, :1]), D.key[:a])
+        total[:a].addcmul_(D.weight[:a, s : s + 1], local.grad(w[:a], one).square_())
     return total
 
 

@@ -124,7 +124,7 @@ def _split(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[
 
 
 def _over(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """A method's own solver settings over the run's: its own epochs replace the run's steps, and its steps the epochs."""
+    """A method's own solver settings over the run's; its own epochs also replace the run's steps, and the reverse."""
     length = ("epochs", "steps")
     kept = {k: v for k, v in common.items() if k not in length or not any(k in own for k in length)}
     return {**kept, **own}

@@ -44,6 +44,7 @@ SUMMARY = {
     "stragglers",
     "trained",
     "steps",
+    "finetune_steps",
     "excluded",
     "dropped",
     "late",
