@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..core import Aggregator
-from .base import Mean, averaged, client_weights, gram, mean, regram
+from .base import Mean, gram, mean, regram
 from .coordinates import Median, TrimmedMean
 from .distances import GeometricMedian, Krum, MultiKrum
 from .min_norm import fair_weights
@@ -35,8 +35,6 @@ __all__ = [
     "Median",
     "MultiKrum",
     "TrimmedMean",
-    "averaged",
-    "client_weights",
     "fair_weights",
     "gram",
     "mean",

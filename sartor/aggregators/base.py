@@ -1,4 +1,4 @@
-"""What an aggregator is, the plain mean, and how messages are weighed."""
+"""The plain mean, and what aggregators share. What an aggregator is: core.Aggregator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import Aggregator, Server, State
+from ..core import Aggregator
 from ..errors import need
 
 _COLUMNS = 1 << 16  # looked at in one go, so that a long message takes little memory beside itself
@@ -26,17 +26,6 @@ class Mean(Aggregator):
 
 
 mean = Mean()
-
-
-def client_weights(rule: str, share: Tensor, ids: Tensor) -> Tensor:
-    """[n] the weights of the clients that answered: all alike ("uniform") or by their number of samples ("size")."""
-    return share[ids] if rule == "size" else share.new_ones(len(ids))
-
-
-def averaged(aggregate: Aggregator, weighting: str, server: Server, ids: Tensor, messages: State) -> Tensor:
-    """[k] the server's next "w": the aggregate of the messages' "w", weighed by the rule, as updates of the last."""
-    weights = client_weights(weighting, server["share"], ids)
-    return aggregate(messages["w"], weights, server["w"], messages.get("loss"))
 
 
 def updates(messages: Tensor, reference: Tensor | None) -> tuple[Tensor, Tensor]:

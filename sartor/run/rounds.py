@@ -106,7 +106,8 @@ class Run:
         self.counts["excluded"] += len(answered) - int(good.sum())
         answered, messages = pick(answered, messages, good)
         if len(answered):
-            self.server = self.method.server(self.server, answered, messages, self.round)
+            weights = self.method.client_weights(self.problem.share[answered])
+            self.server = self.method.server(self.server, answered, messages, weights, self.round)
             if self.store is None:
                 self._settle()
             self.server = _owned(self.server, messages)

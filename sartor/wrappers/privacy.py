@@ -85,6 +85,9 @@ class Private(Wrapper):
         m = problem.clients
         return self.method.init(replace(problem, share=torch.full_like(problem.share, 1 / m)))
 
+    def client_weights(self, share: Tensor) -> Tensor:
+        return torch.ones_like(share)
+
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         new, messages = self.method.client(state, down, local)
         if self.privacy.where == "server":
@@ -95,9 +98,9 @@ class Private(Wrapper):
             u = u + torch.stack([self._draw(u, local.round, int(i)) for i in local.ids])
         return new, {key: u}
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         if self.privacy.where == "client":
-            return self.method.server(server, ids, messages, round)
+            return self.method.server(server, ids, messages, weights, round)
         key, u = self._vector(messages)
         base = sent(key, u, self.method.downlink(server, ids, round))
         u, k = clipped(u, base, self.clip), len(ids)
@@ -108,10 +111,10 @@ class Private(Wrapper):
         if self.std:
             u = u + self._draw(u, round) / (k if keeps else self.cohort)
         if not keeps:
-            return self.method.server(server, ids, {key: u}, round)
+            return self.method.server(server, ids, {key: u}, weights, round)
         m, w = len(server["u"]), server["w"]
         forgetful = server | {"u": Rows(m, w), "sum": m * w.double()}
-        return self.method.server(forgetful, ids, {key: u}, round) | {"u": server["u"]}
+        return self.method.server(forgetful, ids, {key: u}, weights, round) | {"u": server["u"]}
 
     def _draw(self, like: Tensor, round: int, client: int | None = None) -> Tensor:
         """[k] zC·N(0, I), of a client or of the server."""

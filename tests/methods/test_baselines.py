@@ -407,8 +407,9 @@ def test_rsa_with_p_one_equals_an_executed_oracle_and_a_liar_moves_it_by_one_ste
     honest, server = torch.as_tensor(x), {"w": torch.as_tensor(x_0)}
     lie = honest.clone()
     lie[2] = 1e12
-    ids = torch.arange(q.m)
-    moved = method.server(server, ids, {"x": honest}, 0)["w"] - method.server(server, ids, {"x": lie}, 0)["w"]
+    ids, alike = torch.arange(q.m), torch.ones(q.m)
+    truth, lied = (method.server(server, ids, {"x": sent}, alike, 0)["w"] for sent in (honest, lie))
+    moved = truth - lied
     assert float(moved.abs().max()) <= 2 * 0.2 * lam + 1e-12
 
 
@@ -629,9 +630,9 @@ def test_ifca_with_one_cluster_is_fedavg_and_an_empty_one_stays() -> None:
     fedavg = play(st.FedAvg(solver=SGD)).run.server["w"]
     torch.testing.assert_close(play(st.IFCA(k=1, solver=SGD)).run.server["w"][0], fedavg)
     method = st.IFCA(k=2)
-    server = {"w": torch.tensor([[1.0, 2.0], [3.0, 4.0]]), "share": torch.tensor([0.5, 0.5])}
+    server = {"w": torch.tensor([[1.0, 2.0], [3.0, 4.0]])}
     sent = {"w": torch.tensor([[0.0, 0.0], [2.0, 2.0]]), "s": torch.tensor([[1.0, 0.0], [1.0, 0.0]])}
-    after = method.server(server, torch.tensor([0, 1]), sent, 0)["w"]
+    after = method.server(server, torch.tensor([0, 1]), sent, torch.tensor([0.5, 0.5]), 0)["w"]
     assert after.tolist() == [[1.0, 1.0], [3.0, 4.0]]
 
 

@@ -78,12 +78,19 @@ def messages(result: Result, rounds: Sequence[int] = (0,)) -> list[State]:
         run.engine.restore(kept)
         wrapped = inner.server
 
-        def watch(server: Server, ids: torch.Tensor, arrived: State, round: int, seen: list[State] = seen) -> Server:
+        def watch(
+            server: Server,
+            ids: torch.Tensor,
+            arrived: State,
+            weights: torch.Tensor,
+            round: int,
+            seen: list[State] = seen,
+        ) -> Server:
             seen.append(arrived)
             return server
 
         object.__setattr__(inner, "server", watch)
-        run.method.server(run.server, everyone, sent, r)
+        run.method.server(run.server, everyone, sent, run.method.client_weights(run.problem.share), r)
         object.__setattr__(inner, "server", wrapped)
         found.append(seen[0])
     return found
@@ -316,8 +323,8 @@ def test_who_sees_all_but_has_nobody_to_look_at_stays_honest() -> None:
     run = ready("fedavg", "ipm", 0.4).run
     ids = torch.from_numpy(np.flatnonzero(run.hostile))
     w = torch.randn(3, len(run.server["w"]), dtype=torch.float64)
-    after = run.method.server(run.server, ids, {"w": w}, 0)["w"]
-    weights = run.server["share"][ids]
+    weights = run.problem.share[ids]
+    after = run.method.server(run.server, ids, {"w": w}, weights, 0)["w"]
     torch.testing.assert_close(after, (weights / weights.sum()) @ w)
     assert IPM().together(x, 0 * x, torch.tensor([True, False, False])).shape == (1, 2)
 
@@ -448,7 +455,8 @@ def test_a_message_that_is_no_number_is_left_out_and_counted(name: str) -> None:
         run.step()
         down = alone.method.downlink(alone.server, torch.arange(7), r)
         _, sent = alone.engine.map("train", r, torch.arange(7), down)
-        alone.server = alone.method.server(alone.server, benign, {k: v[benign] for k, v in sent.items()}, r)
+        weights = alone.method.client_weights(alone.problem.share[benign])
+        alone.server = alone.method.server(alone.server, benign, {k: v[benign] for k, v in sent.items()}, weights, r)
     assert run.counts["excluded"] == (0 if name == "local" else 9)
     run.evaluate(diagnose=True)
     assert run.history[-1]["excluded"] == run.counts["excluded"]

@@ -351,7 +351,9 @@ def test_what_cannot_be_compressed_is_refused() -> None:
         def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
             return {}, {"mine": down["w"]}
 
-        def server(self, server: Server, ids: torch.Tensor, messages: State, round: int) -> Server:
+        def server(
+            self, server: Server, ids: torch.Tensor, messages: State, weights: torch.Tensor, round: int
+        ) -> Server:
             return server
 
     with pytest.raises(st.SartorError, match="Own sends mine, which its `sends` does not name"):
