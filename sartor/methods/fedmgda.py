@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..aggregators import fair_weights, gram
+from ..aggregators import fair_direction
 from ..core import ClientStack, Method, Problem, Server, State
 from ..couplings import Free
 from ..errors import need, positive
@@ -52,5 +52,4 @@ class FedMGDA(Method):
         g = w - messages["w"]
         if self.normalise:
             g = g / g.norm(dim=1, keepdim=True).clamp(min=torch.finfo(g.dtype).tiny)
-        lam = fair_weights(gram(g), weights, self.epsilon)
-        return server | {"w": w - self.eta * self.decay**round * (lam @ g)}
+        return server | {"w": w - self.eta * self.decay**round * fair_direction(g, weights, self.epsilon)}
