@@ -102,7 +102,7 @@ def short(value: Any) -> str:
 
 def travels(names: list[str]) -> str:
     """What is sent and kept, by playing one round; what newcomers get; what can be made private."""
-    rule = "yes" if hasattr(methods.NAMES[names[0]].make, "aggregate") else "no"
+    rule = "yes" if methods.NAMES[names[0]].make.aggregate is not None else "no"
     each = {}
     for name in names:
         e = methods.NAMES[name]

@@ -15,7 +15,7 @@ from sartor.run.assemble import prepare
 from sartor.run.settings import method_from
 
 AGAINST = {"down": "what it was sent", "last": "its own last message", "sum": "nothing: it is a difference already"}
-REMEMBERED = {"share": "every client's share of the samples", "products": "the inner products of all pairs of models"}
+REMEMBERED = {"N": "the number of clients", "products": "the inner products of all pairs of models"}
 DERIVED = ("sum",)  # what a server keeps only to be quick
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from .errors import need, one_of
 
 State = dict[str, Tensor]
 Server = dict[str, Any]  # tensors, and Rows where the server remembers something of every client
@@ -207,19 +208,53 @@ class Task(Protocol):
 
 
 class Sent(NamedTuple):
-    """A vector in a message: which downlink has its size, and what it may be compressed against.
+    """A vector in a message by name: which downlink has its size, and what it may be compressed against.
 
     "down": that downlink, as the message is it, trained on. "last": the client's own last message (the first: that
     downlink), as the message does not settle at what was received. "sum": nothing, as it is a difference already.
     """
 
-    down: str
+    name: str
+    down: str = "w"
     against: str = "down"
+
+
+class Aggregator(ABC):
+    """Many messages become one: a frozen dataclass of settings that is called like a function.
+
+    It is a field of the methods that take a mean, and no neutral one: docs/aggregators.md says per method what it does
+    to clean data.
+    """
+
+    paper: ClassVar[str] = "-"
+    needs_losses: ClassVar[bool] = False  # of the received model at each client; see wrappers/losses.py
+    by_products: ClassVar[bool] = False  # sees messages only through their inner products: has `of_products`
+
+    @abstractmethod
+    def __call__(
+        self, messages: Tensor, weights: Tensor, reference: Tensor | None = None, losses: Tensor | None = None
+    ) -> Tensor:
+        """[n, k], weights [n] → [k].
+
+        `reference` [k] is the point from which messages are updates: the server's value before (none: zero). `losses`
+        [n] are those of `needs_losses`. The order of the messages does not matter; all of them are finite.
+        """
+
+    def of_products(self, G: Tensor, messages: Tensor, weights: Tensor) -> Tensor:
+        """As the call, from inner products [n, n] about any origin that a server has kept up to date (`regram`)."""
+        raise NotImplementedError(f"{type(self).__name__} needs the messages themselves")
+
+    def check(self, n: int) -> None:
+        """Refuse n messages a round where the rule has no meaning for so many; `n` is 1 or more.
+
+        A round may still bring fewer, as clients fail: then the rule takes the largest setting that fits.
+        """
+        return
 
 
 class Method(ABC):
     """A federated method: a frozen dataclass of settings with a few pure functions. It owns no loop, data or random
-    state.
+    state. What a paper writes is `init`, `downlink`, `client`, `server`, `shared` and `personal`; the rest is optional.
 
     `train_all` says that every client trains in every round although only the cohort's messages are used (pFedMe,
     Lp-Proj); `keeps_last` that the server aggregates every client's last message, not only the cohort's (FLAME). In a
@@ -228,8 +263,15 @@ class Method(ABC):
 
     train_all: bool = False
     keeps_last: ClassVar[bool] = False
-    sends: Mapping[str, Sent] = MappingProxyType({"w": Sent("w")})  # the vectors in its messages
+    sends: tuple[Sent, ...] = (Sent("w"),)  # the vectors in its messages
+    weighting: str = "uniform"  # clients count alike, or by "size": their number of samples
+    aggregate: Aggregator | None = None  # what turns the messages into one; none: the server takes no mean
     hostile: frozenset[int] = frozenset()  # clients that attack, in a simulation: NaN at them stops nobody
+
+    def __post_init__(self) -> None:
+        one_of(type(self).__name__, "weighting", self.weighting, ["uniform", "size"])
+
+    # --- the algorithm ------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def init(self, problem: Problem) -> tuple[Server, State]:
@@ -243,9 +285,10 @@ class Method(ABC):
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         """One round at c clients: their new states and their messages."""
 
-    @abstractmethod
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        """The server's next state from the messages of the clients `ids` that answered."""
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
+        """The server's next state from the messages of the clients `ids` that answered and their weights [n]; where a
+        method does not say otherwise, w is their mean."""
+        return server | {"w": self.average(server, messages, weights)}
 
     def shared(self, server: Server) -> Tensor | None:
         """The global model [d]; None where a method has none."""
@@ -256,15 +299,23 @@ class Method(ABC):
         """Each client's own model [c, d]; None where a method has none."""
         return None
 
-    def collaboration(self, server: Server) -> Tensor | None:
-        """ξ [m, m]: how much of client j's model client i is sent; None where a method mixes all alike."""
-        return None
+    # --- the mean -----------------------------------------------------------------------------------------------------
 
-    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
-        """Numbers [c] that say how far each client is from where it should be; the loop reports mean and maximum."""
-        return {}
+    def average(self, server: Server, messages: State, weights: Tensor) -> Tensor:
+        """[k] the messages' "w" as one by `aggregate`, seen as updates of the server's."""
+        need(self.aggregate is not None, f"{self.name} has no `aggregate`, so it must say what its server does.")
+        assert self.aggregate is not None
+        return self.aggregate(messages["w"], weights, server["w"], messages.get("loss"))
 
-    # Clients that join when training is over: a state, then some visits of `welcome` and `join`, then `personal`.
+    def client_weights(self, share: Tensor) -> Tensor:
+        """[n] what clients count, from their shares of all samples."""
+        return share if self.weighting == "size" else torch.ones_like(share)
+
+    def averaging(self) -> Method | None:
+        """The method whose server takes the mean, by its `aggregate`: this one, one inside of it, or none."""
+        return None if self.aggregate is None else self
+
+    # --- joining, when training is over: a state, then some visits of `welcome` and `join`, then `personal` -----------
 
     def fresh(self, problem: Problem, server: Server) -> State:
         """The state of one client that joins now (no client axis): as at the start, with the global model in place of
@@ -280,14 +331,29 @@ class Method(ABC):
         """One visit of c clients that join now: what they remember of it. They change nothing at the server."""
         return self.client(state, down, local)[0]
 
-    def exposes(self) -> str:
-        """What of a client's data leaves it besides one vector [k], in words; empty: nothing. Clipping and noise do not
-        cover it, so such a method cannot be made private."""
-        return ""
+    # --- explaining ---------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """What messages call it; of a wrapped method what is inside."""
+        return type(self).__name__
+
+    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
+        """Numbers [c] that say how far each client is from where it should be; the loop reports mean and maximum."""
+        return {}
 
     def warnings(self, server: Server, round: int, facts: Mapping[str, float]) -> list[str]:
         """What is going wrong, in plain words with the reason; `facts` holds the mean and maximum of `diagnose`'s."""
         return []
+
+    def collaboration(self, server: Server) -> Tensor | None:
+        """ξ [m, m]: how much of client j's model client i is sent; None where a method mixes all alike."""
+        return None
+
+    def exposes(self) -> str:
+        """What of a client's data leaves it besides one vector [k], in words; empty: nothing. Clipping and noise do not
+        cover it, so such a method cannot be made private."""
+        return ""
 
 
 class Engine(Protocol):

@@ -29,6 +29,10 @@ class Solver(Protocol):
 def _check_schedule(owner: str, epochs: int, steps: int | None, batch: int) -> None:
     need(epochs >= 1, f"{owner} needs epochs >= 1; got {epochs}.")
     need(steps is None or steps >= 1, f"{owner} needs steps >= 1 (or none, to count epochs); got {steps}.")
+    need(
+        steps is None or epochs == 1,
+        f"{owner} trains for epochs or for steps, not both; got epochs = {epochs} and steps = {steps}.",
+    )
     need(batch >= 1, f"{owner} needs batch >= 1; got {batch}.")
 
 

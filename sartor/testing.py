@@ -166,9 +166,9 @@ def functions_are_pure(make: Make) -> None:
     _, second = engine.map("train", 1, ids, down)
     same(first, second, "client() called twice with the same inputs gives different messages")
     same(down, down_kept, "client() changes its downlink")
-    messages = {k: v.clone() for k, v in second.items()}
-    one = run.method.server(run.server, ids, second, 1)
-    two = run.method.server(run.server, ids, second, 1)
+    messages, weights = {k: v.clone() for k, v in second.items()}, run.method.client_weights(run.problem.share[ids])
+    one = run.method.server(run.server, ids, second, weights, 1)
+    two = run.method.server(run.server, ids, second, weights, 1)
     same(plain(one), plain(two), "server() called twice with the same inputs gives different states")
     same(second, messages, "server() changes the messages")
     same(plain(run.server), before, "server() changes the state that it is given; return a new one")
@@ -194,9 +194,10 @@ def sends_what_it_says(make: Make) -> None:
     run = start(make())
     down = run.method.downlink(run.server, EVERYONE, 0)
     _, messages = run.engine.map("train", 0, EVERYONE, down)
-    for name, sent in run.method.sends.items():
+    for sent in run.method.sends:
+        name = sent.name
         assert name in messages, f"sends names {name!r}, which is not in the messages ({', '.join(messages) or 'none'})"
-        assert sent.down in down, f"sends[{name!r}] names the downlink {sent.down!r}; there are {', '.join(down)}"
+        assert sent.down in down, f"sends says that {name!r} answers {sent.down!r}; sent are {', '.join(down)}"
 
 
 def clients_that_sat_out_do_not_change(make: Make) -> None:

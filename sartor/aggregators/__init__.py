@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from .base import Aggregator, Mean, averaged, client_weights, gram, mean, regram
+from ..core import Aggregator
+from .base import Mean, gram, mean, regram
 from .coordinates import Median, TrimmedMean
 from .distances import GeometricMedian, Krum, MultiKrum
-from .min_norm import fair_weights
-from .norms import Clipping, FedMGDA, KLoss, KNorm
+from .min_norm import fair_direction, fair_weights
+from .norms import Clipping, FairDirection, KLoss, KNorm
 
 NAMES: dict[str, type[Aggregator]] = {
     "mean": Mean,
@@ -18,14 +19,14 @@ NAMES: dict[str, type[Aggregator]] = {
     "clipping": Clipping,
     "k-norm": KNorm,
     "k-loss": KLoss,
-    "fedmgda": FedMGDA,
+    "fedmgda": FairDirection,
 }
 
 __all__ = [
     "NAMES",
     "Aggregator",
     "Clipping",
-    "FedMGDA",
+    "FairDirection",
     "GeometricMedian",
     "KLoss",
     "KNorm",
@@ -34,8 +35,7 @@ __all__ = [
     "Median",
     "MultiKrum",
     "TrimmedMean",
-    "averaged",
-    "client_weights",
+    "fair_direction",
     "fair_weights",
     "gram",
     "mean",

@@ -1,53 +1,18 @@
-"""What an aggregator is, the plain mean, and how messages are weighed."""
+"""The plain mean, and what aggregators share. What an aggregator is: core.Aggregator."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import Server, State
+from ..core import Aggregator
 from ..errors import need
 
 _COLUMNS = 1 << 16  # looked at in one go, so that a long message takes little memory beside itself
-
-
-class Aggregator(ABC):
-    """Many messages become one: a frozen dataclass of settings that is called like a function.
-
-    It is a field of the methods that take a mean, and no neutral one: docs/aggregators.md says per method what it does
-    to clean data.
-    """
-
-    paper: ClassVar[str] = "-"
-    needs_losses: ClassVar[bool] = False  # of the received model at each client; see wrappers/losses.py
-    by_products: ClassVar[bool] = False  # sees messages only through their inner products: has `of_products`
-
-    @abstractmethod
-    def __call__(
-        self, messages: Tensor, weights: Tensor, reference: Tensor | None = None, losses: Tensor | None = None
-    ) -> Tensor:
-        """[n, k], weights [n] → [k].
-
-        `reference` [k] is the point from which messages are updates: the server's value before (none: zero). `losses`
-        [n] are those of `needs_losses`. The order of the messages does not matter; all of them are finite.
-        """
-
-    def of_products(self, G: Tensor, messages: Tensor, weights: Tensor) -> Tensor:
-        """As the call, from inner products [n, n] about any origin that a server has kept up to date (`regram`)."""
-        raise NotImplementedError(f"{type(self).__name__} needs the messages themselves")
-
-    def check(self, n: int) -> None:
-        """Refuse n messages a round where the rule has no meaning for so many; `n` is 1 or more.
-
-        A round may still bring fewer, as clients fail: then the rule takes the largest setting that fits.
-        """
-        return
 
 
 @dataclass(frozen=True)
@@ -61,17 +26,6 @@ class Mean(Aggregator):
 
 
 mean = Mean()
-
-
-def client_weights(rule: str, share: Tensor, ids: Tensor) -> Tensor:
-    """[n] the weights of the clients that answered: all alike ("uniform") or by their number of samples ("size")."""
-    return share[ids] if rule == "size" else share.new_ones(len(ids))
-
-
-def averaged(aggregate: Aggregator, weighting: str, server: Server, ids: Tensor, messages: State) -> Tensor:
-    """[k] the server's next "w": the aggregate of the messages' "w", weighed by the rule, as updates of the last."""
-    weights = client_weights(weighting, server["share"], ids)
-    return aggregate(messages["w"], weights, server["w"], messages.get("loss"))
 
 
 def updates(messages: Tensor, reference: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -9,8 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ..core import Aggregator
 from ..errors import need
-from .base import Aggregator, by_columns
+from .base import by_columns
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core import Aggregator
 from ..errors import need, positive
-from .base import Aggregator, at_most, gram, rank
+from .base import at_most, gram, rank
 
 
 def squares(G: np.ndarray) -> np.ndarray:

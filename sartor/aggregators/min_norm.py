@@ -6,6 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .base import gram
+
+
+def fair_direction(g: Tensor, weights: Tensor, epsilon: float) -> Tensor:
+    """[k] FedMGDA+'s d = Σ λ*_i g_i, for vectors g [n, k]."""
+    return fair_weights(gram(g), weights, epsilon).to(g) @ g
+
 
 def fair_weights(G: Tensor, weights: Tensor, epsilon: float) -> Tensor:
     """[n] FedMGDA+'s λ*: the shortest mixture of vectors with this Gram matrix, within ε of the weights' shares."""

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core import Aggregator
 from ..errors import SartorError, need, positive
-from .base import Aggregator, at_most, gram, mean, rank, updates
-from .min_norm import fair_weights
+from .base import at_most, mean, rank, updates
+from .min_norm import fair_direction
 
 
 def _norms(messages: Tensor) -> Tensor:
@@ -93,7 +94,7 @@ def _left_out(k: int | None, n: int) -> int:
 
 
 @dataclass(frozen=True)
-class FedMGDA(Aggregator):
+class FairDirection(Aggregator):
     """FedMGDA+: a step along the least-norm mixture of normalised updates, so that no client's loss should rise.
 
     g_i = u_i/‖u_i‖;   λ* = argmin ‖Σ λ_i g_i‖² over the simplex with |λ_i − λ⁰_i| <= ε, λ⁰ the weights;
@@ -115,6 +116,5 @@ class FedMGDA(Aggregator):
         u, start = updates(messages, reference)
         norms = _norms(u)
         g = u / norms.to(u.dtype).clamp(min=torch.finfo(u.dtype).tiny)[:, None]
-        lam = fair_weights(gram(g), weights, self.epsilon)
         eta = float(np.median(norms.cpu().numpy())) if self.eta is None else self.eta
-        return start + eta * (lam.to(g) @ g)
+        return start + eta * fair_direction(g, weights, self.epsilon)

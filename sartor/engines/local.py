@@ -186,8 +186,13 @@ class LocalEngine:
         raise SartorError(f"a stage is train, evaluate, diagnose or personal; got {stage!r}.")
 
     def _evaluate(self, state: State, down: State, shared: Tensor | None, stack: Stack) -> State:
+        """Scores of both models; and "personal/steps" [c], what it took to make the personal ones: none where they are
+        kept, else fine-tuning (a step over all data counts as one)."""
         out: State = {}
-        for name, theta in (("personal", self.method.personal(state, down, stack)), ("global", shared)):
+        personal = self.method.personal(state, down, stack)
+        if personal is not None:
+            out["personal/steps"] = torch.from_numpy(stack.taken + stack.passes).double()
+        for name, theta in (("personal", personal), ("global", shared)):
             if theta is None:
                 continue
             for part in ("validation", "test"):

@@ -30,7 +30,8 @@ class Stack:
         self.share = share[:, None]
         self.visits = visits
         self.samples = torch.as_tensor(self.counts, device=data.x.device)
-        self.taken = np.zeros(len(ids), dtype=np.int64)  # steps of each client in this round
+        self.taken = np.zeros(len(ids), dtype=np.int64)  # minibatch steps of each client in this round
+        self.passes = 0  # gradients over all data of everyone
         self._counter = self.taken, np.arange(len(ids))
         self._orders: dict[tuple[int, int], tuple[int, tuple[Tensor, Tensor, Tensor]]] = {}
 
@@ -139,6 +140,7 @@ class Stack:
 
     def full_grad(self, theta: Tensor) -> Tensor:
         total = torch.zeros_like(theta)
+        self.passes += 1
         for here, batch in self._sweep("train", _SWEEP):
             total[here] += self.task.grad(theta[here], batch, train=False)
         return total

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..aggregators import Aggregator, averaged, mean
+from ..aggregators import Aggregator, mean
 from ..core import Batch, ClientStack, Method, Problem, Server, State
 from ..couplings import Free
-from ..errors import need, not_negative, one_of
+from ..errors import need, not_negative
 from ..solvers import SGD, Solver
 from .parts.other_losses import View
 
@@ -49,13 +49,13 @@ class APFL(Method):
     aggregate: Aggregator = mean
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         need(0 <= self.alpha <= 1, f"APFL needs alpha in [0, 1]; got {self.alpha}.")
         not_negative("APFL", alpha_lr=self.alpha_lr)
-        one_of("APFL", "weighting", self.weighting, ["uniform", "size"])
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         w = problem.start
-        return {"w": w, "share": problem.share}, {"v": w, "alpha": w.new_full((1,), self.alpha)}
+        return {"w": w}, {"v": w, "alpha": w.new_full((1,), self.alpha)}
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         w, v, alpha = down["w"], state["v"], state["alpha"]
@@ -64,9 +64,6 @@ class APFL(Method):
             alpha = (alpha - self.alpha_lr * slope).clamp(0, 1)
         w_i, v = self.solver.minimise(Pair(local, alpha), torch.cat([w, v], dim=1), Free()).chunk(2, dim=1)
         return {"v": v, "alpha": alpha}, {"w": w_i}
-
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        return server | {"w": averaged(self.aggregate, self.weighting, server, ids, messages)}
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return torch.lerp(down["w"], state["v"], state["alpha"])

@@ -22,7 +22,7 @@ from torch import Tensor
 from ..aggregators import Aggregator, mean
 from ..core import ClientStack, Method, Problem, Sent, Server, State
 from ..couplings import Quadratic
-from ..errors import need, one_of, positive
+from ..errors import need, positive
 from ..solvers import SGD, Solver
 from .fedavg import FedAvg
 from .parts.diagnostics import inner_loop_warnings, prox_facts
@@ -42,8 +42,8 @@ class Ditto(Method):
     aggregate: Aggregator = mean
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         positive("Ditto", lam=self.lam)
-        one_of("Ditto", "weighting", self.weighting, ["uniform", "size"])
         own = self.weighting == "uniform" and self.global_solver is None and self.aggregate == mean
         need(
             self.global_method is None or own,
@@ -63,8 +63,14 @@ class Ditto(Method):
         return self.G.train_all
 
     @property
-    def sends(self) -> Mapping[str, Sent]:  # type: ignore[override]
+    def sends(self) -> tuple[Sent, ...]:  # type: ignore[override]
         return self.G.sends
+
+    def client_weights(self, share: Tensor) -> Tensor:
+        return self.G.client_weights(share)
+
+    def averaging(self) -> Method | None:
+        return self.G.averaging()
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         server, state = self.G.init(problem)
@@ -88,8 +94,11 @@ class Ditto(Method):
             new["v"] = self.solver.minimise(local, state["v"], Quadratic(self.lam, down["w"]), stream=stream)
         return new, message
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        return self.G.server(server, ids, messages, round)
+    def exposes(self) -> str:
+        return self.G.exposes()
+
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
+        return self.G.server(server, ids, messages, weights, round)
 
     def shared(self, server: Server) -> Tensor | None:
         return self.G.shared(server)

@@ -11,7 +11,6 @@ otherwise. With every client at its own w_k, w^t is never used: only who reads t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import ClassVar
 
 from torch import Tensor
@@ -29,7 +28,7 @@ class Drifting(Method):
 
     solver: Solver = SGD(steps=1)
     keeps_last: ClassVar[bool] = True
-    sends = MappingProxyType({"u": Sent("w", "last")})
+    sends = (Sent("u", against="last"),)
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         w = problem.start
@@ -39,7 +38,7 @@ class Drifting(Method):
         w = self.solver.minimise(local, state["w"], Free())
         return {"w": w}, {"u": w}
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         return mean_of_last(server, ids, messages, mean)
 
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..aggregators import Aggregator, averaged, mean
+from ..aggregators import Aggregator, mean
 from ..core import Batch, ClientStack, Method, Problem, Server, State
 from ..couplings import Free, Quadratic
-from ..errors import need, one_of, positive
+from ..errors import need, positive
 from ..solvers import SGD, Solver
 
 
@@ -27,8 +27,9 @@ def fisher(local: ClientStack, w: Tensor, size: int) -> Tensor:
     _, D = next(local.batches(size, steps=1, stream=2))
     total = torch.zeros(w.shape, dtype=w.dtype, device=w.device)
     for s in range(D.weight.shape[1]):
-        one = Batch(D.x[:, s : s + 1], D.y[:, s : s + 1], torch.ones_like(D.weight[:, :1]), D.key)
-        total.addcmul_(D.weight[:, s : s + 1], local.grad(w, one).square_())
+        a = int((D.weight[:, s] > 0).sum())  # those that have so many samples: the first, as they are ordered by size
+        one = Batch(D.x[:a, s : s + 1], D.y[:a, s : s + 1], torch.ones_like(D.weight[:a, :1]), D.key[:a])
+        total[:a].addcmul_(D.weight[:a, s : s + 1], local.grad(w[:a], one).square_())
     return total
 
 
@@ -44,18 +45,15 @@ class EWC(Method):
     aggregate: Aggregator = mean
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         positive("EWC", lam=self.lam)
         need(self.fisher_batch >= 1, f"EWC needs fisher_batch >= 1; got {self.fisher_batch}.")
-        one_of("EWC", "weighting", self.weighting, ["uniform", "size"])
 
     def init(self, problem: Problem) -> tuple[Server, State]:
-        return {"w": problem.start, "share": problem.share}, {}
+        return {"w": problem.start}, {}
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         return {}, {"w": self.solver.minimise(local, down["w"], Free())}
-
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        return server | {"w": averaged(self.aggregate, self.weighting, server, ids, messages)}
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         w = down["w"].contiguous()

@@ -14,7 +14,6 @@ care, a short one gets further from w^t. There is no personal model.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import ClassVar
 
 from torch import Tensor
@@ -38,12 +37,12 @@ class FedADMM(Method):
     solver: Solver = SGD()
     aggregate: Aggregator = mean
     keeps_last: ClassVar[bool] = True
-    sends = MappingProxyType({"u": Sent("w", "last")})
+    sends = (Sent("u", against="last"),)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         positive("FedADMM", rho=self.rho)
         one_of("FedADMM", "start", self.start, ["global", "local"])
-        one_of("FedADMM", "weighting", self.weighting, ["uniform", "size"])
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         w = problem.start
@@ -64,7 +63,7 @@ class FedADMM(Method):
     def exposes(self) -> str:
         return "" if self.weighting == "uniform" else "its share of all samples; use weighting=uniform"
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         return mean_of_last(server, ids, messages, self.aggregate)
 
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:

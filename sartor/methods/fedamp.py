@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -44,7 +43,7 @@ class FedAMP(Method):
     beta_decay: float = 1.0
     beta_every: int = 30
     solver: Solver = SGD()
-    sends = MappingProxyType({"w": Sent("u", "last")})
+    sends = (Sent("w", "u", "last"),)
 
     def __post_init__(self) -> None:
         positive("FedAMP", sigma=self.sigma, beta=self.beta, beta_decay=self.beta_decay, beta_every=self.beta_every)
@@ -114,7 +113,7 @@ class FedAMP(Method):
             mixed.append(self.weights(products[None], with_own, m, shrink=True).to(known) @ known)
         return {"u": torch.cat(mixed)}
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         W = server["w"].replaced(ids, messages["w"])
         if self.among == "cohort":
             return {"w": W}

@@ -1,8 +1,9 @@
 """FedAvg (McMahan et al., AISTATS 2017), FedProx (Li et al., MLSys 2020), and both with fine-tuning.
 
-client:   w_k ≈ argmin F_k(w) + μ/2 ‖w − w^t‖²   from w^t;  FedAvg has μ = 0
-server:   w^{t+1} = Σ_k (n_k / Σ n) w_k over those that answered
-fine-tuning: the personal model is what `finetune` makes of w on the client's own data; it is not sent or kept
+    client:   w_k ≈ argmin F_k(w) + μ/2 ‖w − w^t‖²   from w^t;  FedAvg has μ = 0
+    server:   w^{t+1} = Σ_k (n_k / Σ n) w_k over those that answered
+
+Fine-tuning: the personal model is what `finetune` makes of w on the client's own data; it is not sent or kept.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Any
 
 from torch import Tensor
 
-from ..aggregators import Aggregator, averaged, mean
+from ..aggregators import Aggregator, mean
 from ..core import ClientStack, Method, Problem, Server, State
 from ..couplings import Free, Quadratic
-from ..errors import not_negative, one_of
+from ..errors import not_negative
 from ..solvers import SGD, Solver
 from .parts.diagnostics import inner_loop_warnings, prox_facts
 
@@ -32,19 +33,16 @@ class FedAvg(Method):
     aggregate: Aggregator = mean
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         not_negative("FedProx", mu=self.mu)
-        one_of("FedAvg", "weighting", self.weighting, ["uniform", "size"])
 
     def init(self, problem: Problem) -> tuple[Server, State]:
-        return {"w": problem.start, "share": problem.share}, {}
+        return {"w": problem.start}, {}
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         w = down["w"]
         coupling = Quadratic(self.mu, w) if self.mu else Free()
         return {}, {"w": self.solver.minimise(local, w, coupling)}
-
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        return server | {"w": averaged(self.aggregate, self.weighting, server, ids, messages)}
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor | None:
         return None if self.finetune is None else self.finetune.minimise(local, down["w"], Free(), stream=1)

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..aggregators import client_weights, fair_weights, gram
+from ..aggregators import fair_direction
 from ..core import ClientStack, Method, Problem, Server, State
 from ..couplings import Free
-from ..errors import need, one_of, positive
+from ..errors import need, positive
 from ..solvers import SGD, Solver
 
 
@@ -37,23 +37,22 @@ class FedMGDA(Method):
     solver: Solver = SGD()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         positive("FedMGDA+", eta=self.eta, decay=self.decay)
         need(0 <= self.epsilon <= 1, f"FedMGDA+ needs epsilon in [0, 1]; got {self.epsilon}.")
-        one_of("FedMGDA+", "weighting", self.weighting, ["uniform", "size"])
 
     def init(self, problem: Problem) -> tuple[Server, State]:
-        return {"w": problem.start, "share": problem.share}, {}
+        return {"w": problem.start}, {}
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         return {}, {"w": self.solver.minimise(local, down["w"], Free())}
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         w = server["w"]
         g = w - messages["w"]
         if self.normalise:
             g = g / g.norm(dim=1, keepdim=True).clamp(min=torch.finfo(g.dtype).tiny)
-        lam = fair_weights(gram(g), client_weights(self.weighting, server["share"], ids), self.epsilon)
-        return server | {"w": w - self.eta * self.decay**round * (lam @ g)}
+        return server | {"w": w - self.eta * self.decay**round * fair_direction(g, weights, self.epsilon)}
 
 
 ABOUT = {

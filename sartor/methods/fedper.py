@@ -15,10 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..aggregators import Aggregator, averaged, mean
+from ..aggregators import Aggregator, mean
 from ..core import ClientStack, Method, Problem, Server, State
 from ..couplings import Free
-from ..errors import one_of
 from ..solvers import SGD, Solver
 from .parts.body_and_head import body_and_head
 from .parts.other_losses import ModelPart
@@ -33,20 +32,14 @@ class FedPer(Method):
     solver: Solver = SGD()
     aggregate: Aggregator = mean
 
-    def __post_init__(self) -> None:
-        one_of("FedPer", "weighting", self.weighting, ["uniform", "size"])
-
     def init(self, problem: Problem) -> tuple[Server, State]:
         body, head = body_and_head("FedPer", problem, self.head)
-        return {"w": problem.start[body], "share": problem.share}, {"head": problem.start[head]}
+        return {"w": problem.start[body]}, {"head": problem.start[head]}
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         whole = self.solver.minimise(local, torch.cat([down["w"], state["head"]], dim=1), Free())
         k = down["w"].shape[1]
         return {"head": whole[:, k:]}, {"w": whole[:, :k]}
-
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        return server | {"w": averaged(self.aggregate, self.weighting, server, ids, messages)}
 
     def shared(self, server: Server) -> None:
         return None

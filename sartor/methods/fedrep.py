@@ -16,10 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..aggregators import Aggregator, averaged, mean
+from ..aggregators import Aggregator, mean
 from ..core import ClientStack, Method, Problem, Server, State
 from ..couplings import Free
-from ..errors import one_of
 from ..solvers import SGD, Solver
 from .parts.body_and_head import body_and_head
 from .parts.other_losses import ModelPart
@@ -35,12 +34,9 @@ class FedRep(Method):
     head_solver: Solver | None = None  # none: the same as `solver`
     aggregate: Aggregator = mean
 
-    def __post_init__(self) -> None:
-        one_of("FedRep", "weighting", self.weighting, ["uniform", "size"])
-
     def init(self, problem: Problem) -> tuple[Server, State]:
         body, head = body_and_head("FedRep", problem, self.head)
-        return {"w": problem.start[body], "share": problem.share}, {"head": problem.start[head]}
+        return {"w": problem.start[body]}, {"head": problem.start[head]}
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         phi, h = down["w"], state["head"]
@@ -50,9 +46,6 @@ class FedRep(Method):
         whole = torch.cat([phi, h], dim=1)
         phi = self.solver.minimise(ModelPart(local, whole, body), phi, Free())
         return {"head": h}, {"w": phi}
-
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        return server | {"w": averaged(self.aggregate, self.weighting, server, ids, messages)}
 
     def shared(self, server: Server) -> None:
         return None

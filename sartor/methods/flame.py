@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import ClassVar
 
 from torch import Tensor
@@ -45,12 +44,12 @@ class FLAME(Method):
     solver: Solver = SGD()
     aggregate: Aggregator = mean
     keeps_last: ClassVar[bool] = True
-    sends = MappingProxyType({"u": Sent("w", "last")})
+    sends = (Sent("u", against="last"),)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         positive("FLAME", lam=self.lam, rho=self.rho)
         one_of("FLAME", "anchor", self.anchor, ["local", "global"])
-        one_of("FLAME", "weighting", self.weighting, ["uniform", "size"])
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         w = problem.start
@@ -74,7 +73,7 @@ class FLAME(Method):
     def exposes(self) -> str:
         return "" if self.weighting == "uniform" else "its share of all samples; use weighting=uniform"
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         return mean_of_last(server, ids, messages, self.aggregate)
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor:

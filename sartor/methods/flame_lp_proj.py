@@ -11,7 +11,6 @@ P is a function of the seed and never sent. As in FLAME, π_i = λα_i(Pθ_i −
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import ClassVar
 
 from torch import Tensor
@@ -38,7 +37,7 @@ class FlameLpProj(Method):
     solver: Solver = SGD()
     aggregate: Aggregator = mean
     keeps_last: ClassVar[bool] = True
-    sends = MappingProxyType({"u": Sent("w", "last")})
+    sends = (Sent("u", against="last"),)
 
     def __post_init__(self) -> None:
         positive("FLAME-Lp-Proj", lam=self.lam, rho=self.rho, d_sub=self.d_sub)
@@ -63,7 +62,7 @@ class FlameLpProj(Method):
         pi = pi + rho * (w_i - w)
         return {"theta": theta, "w": w_i}, {"u": w_i + pi / rho}
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         return mean_of_last(server, ids, messages, self.aggregate)
 
     def shared(self, server: Server) -> None:

@@ -12,15 +12,14 @@ another seed. The personal model is the cluster model that fits the client's tra
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
-from ..aggregators import Aggregator, client_weights, mean
+from ..aggregators import Aggregator, mean
 from ..core import ClientStack, Method, Problem, Sent, Server, State
 from ..couplings import Free
-from ..errors import need, one_of
+from ..errors import need
 from ..seeds import stream
 from ..solvers import SGD, Solver
 
@@ -33,11 +32,11 @@ class IFCA(Method):
     weighting: str = "size"
     solver: Solver = SGD()
     aggregate: Aggregator = mean
-    sends = MappingProxyType({"w": Sent("w", "last")})  # the choice s goes as it is
+    sends = (Sent("w", against="last"),)  # the choice s goes as it is
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         need(self.k >= 1, f"IFCA needs k >= 1 clusters; got {self.k}.")
-        one_of("IFCA", "weighting", self.weighting, ["uniform", "size"])
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         theta = problem.start.repeat(self.k, 1)
@@ -45,7 +44,7 @@ class IFCA(Method):
             draw = stream(problem.seed, "clusters of IFCA", j)
             for at in problem.blocks.values():
                 theta[j, at] = problem.start[at][torch.from_numpy(draw.permutation(at.stop - at.start))]
-        return {"w": theta, "share": problem.share}, {}
+        return {"w": theta}, {}
 
     def downlink(self, server: Server, ids: Tensor, round: int) -> State:
         return {"w": server["w"].expand(len(ids), -1, -1)}
@@ -67,8 +66,8 @@ class IFCA(Method):
     def exposes(self) -> str:
         return "the cluster that fits its data best; use ditto or fedavg"
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        theta, weights = server["w"].clone(), client_weights(self.weighting, server["share"], ids)
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
+        theta = server["w"].clone()
         for j, s in enumerate(messages["s"].T):
             if bool((mine := s > 0.5).any()):
                 losses = messages["loss"][mine] if "loss" in messages else None

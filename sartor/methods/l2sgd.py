@@ -17,7 +17,6 @@ it settles near the minimum of F, not in it; L2SGD reaches it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -42,7 +41,7 @@ class L2SGD(Method):
     solver: Solver = SGD()
     aggregate: Aggregator = mean
     keeps_last: ClassVar[bool] = True
-    sends = MappingProxyType({"x": Sent("w", "last")})
+    sends = (Sent("x", against="last"),)
 
     def __post_init__(self) -> None:
         positive("L2SGD", lam=self.lam)
@@ -68,10 +67,10 @@ class L2SGD(Method):
         means, gradients = self.steps(self.p, local.round)
         pull = 1 - (1 - self.solver.lr * (1 - self.p) * self.lam / self.p) ** means  # all of them to the same x̄
         x = x - pull * (x - x_bar)
-        x = replace(self.solver, steps=gradients, reuse=False).minimise(local, x, Free())
+        x = replace(self.solver, epochs=1, steps=gradients, reuse=False).minimise(local, x, Free())
         return {"x": x}, {"x": x}
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         return mean_of_last(server, ids, messages | {"u": messages["x"]}, self.aggregate)
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor:

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..aggregators import Aggregator, averaged, mean
+from ..aggregators import Aggregator, mean
 from ..core import ClientStack, Method, Problem, Server, State
 from ..couplings import Free
-from ..errors import one_of
 from ..solvers import SGD, Solver
 from .parts.body_and_head import body_and_head
 from .parts.other_losses import ModelPart
@@ -33,21 +32,15 @@ class LGFedAvg(Method):
     solver: Solver = SGD()
     aggregate: Aggregator = mean
 
-    def __post_init__(self) -> None:
-        one_of("LG-FedAvg", "weighting", self.weighting, ["uniform", "size"])
-
     def init(self, problem: Problem) -> tuple[Server, State]:
         body, head = body_and_head("LG-FedAvg", problem, self.head)
-        return {"w": problem.start[head], "share": problem.share}, {"body": problem.start[body]}
+        return {"w": problem.start[head]}, {"body": problem.start[body]}
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         whole = torch.cat([state["body"], down["w"]], dim=1)
         whole = self.solver.minimise(local, whole, Free())
         k = state["body"].shape[1]
         return {"body": whole[:, :k]}, {"w": whole[:, k:]}
-
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        return server | {"w": averaged(self.aggregate, self.weighting, server, ids, messages)}
 
     def shared(self, server: Server) -> None:
         return None

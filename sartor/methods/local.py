@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from torch import Tensor
 
-from ..core import ClientStack, Method, Problem, Sent, Server, State
+from ..core import ClientStack, Method, Problem, Server, State
 from ..couplings import Free
 from ..solvers import SGD, Solver
 
@@ -17,7 +16,7 @@ class LocalOnly(Method):
     """Each client trains alone; nothing is sent."""
 
     solver: Solver = SGD()
-    sends = MappingProxyType[str, Sent]({})
+    sends = ()
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         return {}, {"theta": problem.start}
@@ -28,7 +27,7 @@ class LocalOnly(Method):
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         return {"theta": self.solver.minimise(local, state["theta"], Free())}, {}
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         return server
 
     def shared(self, server: Server) -> None:

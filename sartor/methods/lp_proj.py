@@ -63,9 +63,8 @@ class LpProj(Method):
             w = w - self.eta * self.lam * Projected(self.lam, w, P, self.p).slope(x)
         return {"x": x}, {"w": w}
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        w = messages["w"]
-        w = self.aggregate(w, w.new_ones(len(w)), server["w"], messages.get("loss"))
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
+        w = self.average(server, messages, weights)
         return {"w": (1 - self.beta) * server["w"] + self.beta * w}
 
     def shared(self, server: Server) -> None:

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..aggregators import Aggregator, averaged, mean
+from ..aggregators import Aggregator, mean
 from ..core import ClientStack, Method, Problem, Server, State
 from ..couplings import Free
-from ..errors import need, one_of
+from ..errors import need
 from ..solvers import SGD, Solver
 from .parts.other_losses import Mixed
 
@@ -37,13 +37,13 @@ class Mapper(Method):
     aggregate: Aggregator = mean
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         good = len(self.lambdas) > 0 and all(0 <= v <= 1 for v in self.lambdas)
         need(good, f"mapper needs lambdas in [0, 1], at least one; got {list(self.lambdas)}.")
-        one_of("mapper", "weighting", self.weighting, ["uniform", "size"])
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         h = problem.start
-        return {"w": h, "share": problem.share}, {"h": h, "lambda": h.new_full((1,), self.lambdas[0])}
+        return {"w": h}, {"h": h, "lambda": h.new_full((1,), self.lambdas[0])}
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         h_c, h_l, lam = down["w"], state["h"], state["lambda"]
@@ -58,9 +58,6 @@ class Mapper(Method):
             lowest = torch.where(better, loss, lowest)
         h_c = self.solver.minimise(Mixed(local, 1 - lam, h_l), h_c, Free())
         return {"h": h_l, "lambda": lam}, {"w": h_c}
-
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        return server | {"w": averaged(self.aggregate, self.weighting, server, ids, messages)}
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return torch.lerp(down["w"], state["h"], state["lambda"])

@@ -17,7 +17,6 @@ keep their α (the paper's dropped nodes). The personal models are w_t(α); ther
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -36,7 +35,7 @@ class MOCHA(Method):
     epsilon: float = 1e-3
     epochs: int = 1
     omega_every: int = 1
-    sends = MappingProxyType({"v": Sent("w", "sum")})
+    sends = (Sent("v", against="sum"),)
 
     def __post_init__(self) -> None:
         positive("MOCHA", lam1=self.lam1, epsilon=self.epsilon)
@@ -85,7 +84,7 @@ class MOCHA(Method):
     def exposes(self) -> str:
         return "v = Xᵀα, which must stay equal to what its duals α say, so noise cannot be added; use ditto or flame"
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         v, Omega = server["v"].replaced(ids, server["v"][ids] + messages["v"]), server["Omega"]
         if self.omega_every and (round + 1) % self.omega_every == 0:
             W = (self.M(Omega) @ v.whole()).double()

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..aggregators import Aggregator, averaged, mean
+from ..aggregators import Aggregator, mean
 from ..core import Batch, ClientStack, Method, Problem, Server, State
 from ..couplings import Free
 from ..errors import one_of, positive
@@ -70,19 +70,16 @@ class PerFedAvg(Method):
     aggregate: Aggregator = mean
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         positive("Per-FedAvg", alpha=self.alpha, delta=self.delta)
         one_of("Per-FedAvg", "variant", self.variant, ["HF", "FO"])
-        one_of("Per-FedAvg", "weighting", self.weighting, ["uniform", "size"])
 
     def init(self, problem: Problem) -> tuple[Server, State]:
-        return {"w": problem.start, "share": problem.share}, {}
+        return {"w": problem.start}, {}
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         view = Meta(local, self.alpha, self.delta if self.variant == "HF" else None)
         return {}, {"w": self.solver.minimise(view, down["w"], Free())}
-
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        return server | {"w": averaged(self.aggregate, self.weighting, server, ids, messages)}
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return down["w"] - self.alpha * local.full_grad(down["w"].contiguous())

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..aggregators import Aggregator, averaged, mean
+from ..aggregators import Aggregator, mean
 from ..core import ClientStack, Method, Problem, Server, State
 from ..couplings import Quadratic
 from ..errors import need, one_of, positive
@@ -42,15 +42,15 @@ class PFedMe(Method):
     aggregate: Aggregator = mean
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         positive("pFedMe", lam=self.lam, eta=self.eta, beta=self.beta)
         need(self.R >= 1, f"pFedMe needs R >= 1 local rounds; got {self.R}.")
         one_of("pFedMe", "start", self.start, ["theta", "w"])
         one_of("pFedMe", "score", self.score, ["theta", "w"])
-        one_of("pFedMe", "weighting", self.weighting, ["uniform", "size"])
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         w = problem.start
-        return {"w": w, "share": problem.share}, {"theta": w, "w": w}
+        return {"w": w}, {"theta": w, "w": w}
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         w_i = down["w"]
@@ -60,8 +60,8 @@ class PFedMe(Method):
             w_i = w_i - self.eta * self.lam * (w_i - theta)
         return {"theta": theta, "w": w_i}, {"w": w_i}
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        w = averaged(self.aggregate, self.weighting, server, ids, messages)
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
+        w = self.average(server, messages, weights)
         return server | {"w": (1 - self.beta) * server["w"] + self.beta * w}
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor:

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..aggregators import client_weights
 from ..core import ClientStack, Method, Problem, Server, State
 from ..couplings import Free
-from ..errors import SartorError, not_negative, one_of, positive
+from ..errors import SartorError, not_negative, positive
 from ..solvers import SGD, Solver
 
 
@@ -33,9 +32,9 @@ class QFFL(Method):
     solver: Solver = SGD()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         not_negative("q-FFL", q=self.q)
         positive("q-FFL", L=self.lipschitz())
-        one_of("q-FFL", "weighting", self.weighting, ["uniform", "size"])
 
     def lipschitz(self) -> float:
         lr: float | None = getattr(self.solver, "lr", None)
@@ -44,7 +43,7 @@ class QFFL(Method):
         return self.L if self.L is not None else 1 / (lr or 1.0)
 
     def init(self, problem: Problem) -> tuple[Server, State]:
-        return {"w": problem.start, "share": problem.share}, {}
+        return {"w": problem.start}, {}
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         w = down["w"]
@@ -53,11 +52,11 @@ class QFFL(Method):
     def exposes(self) -> str:
         return "the loss F_k(w), by which it is weighed; use fedavg"
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         w, q, L = server["w"], self.q, self.lipschitz()
         F = messages["loss"][:, None].clamp(min=1e-10)  # F^{q−1} at a loss of 0
         dw = L * (w - messages["w"])
-        p = client_weights(self.weighting, server["share"], ids)[:, None]
+        p = weights[:, None]
         h = q * F ** (q - 1) * dw.square().sum(1, keepdim=True) + L * F**q
         return server | {"w": w - (p * F**q * dw).sum(0) / (p * h).sum()}
 

@@ -13,7 +13,6 @@ paper's server takes only sums, no mean, so there is no aggregator to choose. Pe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from torch import Tensor
 
@@ -34,7 +33,7 @@ class RSA(Method):
     server_lr: float = 1.0
     decay: float = 0.0
     solver: Solver = SGD()
-    sends = MappingProxyType({"x": Sent("w", "last")})
+    sends = (Sent("x", against="last"),)
 
     def __post_init__(self) -> None:
         positive("RSA", lam=self.lam, server_lr=self.server_lr)
@@ -48,7 +47,7 @@ class RSA(Method):
         x = self.solver.minimise(local, state["x"], LpNorm(self.lam, down["w"], self.p, self.norm))
         return {"x": x}, {"x": x}
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         x_0, x = server["w"], messages["x"]
         votes = LpNorm(self.lam, x, self.p, self.norm).slope(x_0.expand_as(x)).sum(0)
         return {"w": x_0 - self.server_lr * (self.decay * x_0 + self.lam * votes)}

@@ -12,8 +12,8 @@ holds y_i in place of y_i − x, so that an aggregator sees models. There is no 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import MappingProxyType
 
+import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
@@ -31,7 +31,7 @@ class SCAFFOLD(Method):
     server_lr: float = 1.0
     solver: Solver = SGD()
     aggregate: Aggregator = mean
-    sends = MappingProxyType({"w": Sent("w"), "c": Sent("c", "sum")})
+    sends = (Sent("w"), Sent("c", "c", "sum"))
 
     def __post_init__(self) -> None:
         positive("SCAFFOLD", server_lr=self.server_lr)
@@ -42,7 +42,7 @@ class SCAFFOLD(Method):
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         x = problem.start
-        return {"w": x, "c": 0 * x, "share": problem.share}, {"c": 0 * x}
+        return {"w": x, "c": 0 * x, "N": torch.tensor(problem.clients)}, {"c": 0 * x}
 
     def downlink(self, server: Server, ids: Tensor, round: int) -> State:
         return {k: server[k].expand(len(ids), -1) for k in ("w", "c")}
@@ -62,10 +62,10 @@ class SCAFFOLD(Method):
     def exposes(self) -> str:
         return "the change of its control variate, a second vector of another scale; use fedavg or fedprox"
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        x, y, dc = server["w"], messages["w"], messages["c"]
-        step = self.aggregate(y, y.new_ones(len(y)), x, messages.get("loss")) - x
-        return server | {"w": x + self.server_lr * step, "c": server["c"] + dc.sum(0) / len(server["share"])}
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
+        x, dc = server["w"], messages["c"]
+        step = self.average(server, messages, weights) - x
+        return server | {"w": x + self.server_lr * step, "c": server["c"] + dc.sum(0) / int(server["N"])}
 
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         return {"gradient_mean": local.full_grad(down["w"].contiguous())}

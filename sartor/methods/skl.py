@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..aggregators import Aggregator, averaged, mean
+from ..aggregators import Aggregator, mean
 from ..core import Batch, ClientStack, Method, Problem, Server, State
 from ..couplings import Free
-from ..errors import need, one_of, positive
+from ..errors import need, positive
 from ..solvers import SGD, Solver
 from .parts.other_losses import View
 
@@ -50,8 +50,8 @@ class SKL(Method):
     aggregate: Aggregator = mean
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         positive("SKL", lam=self.lam)
-        one_of("SKL", "weighting", self.weighting, ["uniform", "size"])
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         need(
@@ -59,13 +59,10 @@ class SKL(Method):
             f"SKL compares class probabilities, so it needs cross-entropy; got {problem.loss} loss. "
             "Use ewc or ditto, or a softmax or mlp model.",
         )
-        return {"w": problem.start, "share": problem.share}, {}
+        return {"w": problem.start}, {}
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         return {}, {"w": self.solver.minimise(local, down["w"], Free())}
-
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        return server | {"w": averaged(self.aggregate, self.weighting, server, ids, messages)}
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         w = down["w"].contiguous()

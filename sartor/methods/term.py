@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..aggregators import Aggregator, client_weights, mean
+from ..aggregators import Aggregator, mean
 from ..core import ClientStack, Method, Problem, Server, State
 from ..couplings import Free
-from ..errors import need, one_of
+from ..errors import need
 from ..solvers import SGD, Solver
 
 
@@ -34,11 +34,11 @@ class TERM(Method):
     aggregate: Aggregator = mean
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         need(math.isfinite(self.t), f"TERM needs a finite t; got {self.t}.")
-        one_of("TERM", "weighting", self.weighting, ["uniform", "size"])
 
     def init(self, problem: Problem) -> tuple[Server, State]:
-        return {"w": problem.start, "share": problem.share}, {}
+        return {"w": problem.start}, {}
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         w = down["w"]
@@ -47,9 +47,9 @@ class TERM(Method):
     def exposes(self) -> str:
         return "the loss F_k(w), by which it is weighed; use fedavg"
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        p, F = client_weights(self.weighting, server["share"], ids), messages["loss"]
-        return server | {"w": self.aggregate(messages["w"], torch.softmax(p.log() + self.t * F, 0), server["w"], F)}
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
+        tilted = torch.softmax(weights.log() + self.t * messages["loss"], 0)  # π_k
+        return server | {"w": self.average(server, messages, tilted)}
 
 
 ABOUT = {

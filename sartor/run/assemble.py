@@ -283,7 +283,7 @@ def prepare(
     engine = _engine(execution, played, task, clients, start, seed, store, folder)
     run = Run(played, engine, problem, server, cohort, federation, store, report=evaluation.report, goal=goal(traffic))
     settings = {
-        "method": type(getattr(method, "method", method)).__name__.lower(),  # of a wrapped one, what is inside
+        "method": method.name.lower(),
         "settings": to_table(method),
         "data": clients.about.get("source", "own"),
         "partition": _partition(clients),
@@ -376,15 +376,16 @@ def _spelled(compressor: Compressor | None) -> str:
 
 def _rule(method: Method) -> str | None:
     """The method's aggregator in short; None where it takes no mean."""
-    rule = getattr(getattr(method, "method", method), "aggregate", None)
-    return None if rule is None else spelled(aggregators.NAMES, rule, short=True)
+    averaging = method.averaging()
+    if averaging is None or averaging.aggregate is None:
+        return None
+    return spelled(aggregators.NAMES, averaging.aggregate, short=True)
 
 
 def _with_aggregator(method: Method, receives_model: bool, cohort: int, clients: int) -> Method:
     """The method, whose clients report their losses where its aggregator needs them; refuses too few messages."""
-    averaging = getattr(method, "method", method)  # of a wrapped one, what is inside
-    rule = getattr(averaging, "aggregate", None)
-    if rule is None:
+    averaging = method.averaging()
+    if averaging is None or (rule := averaging.aggregate) is None:
         return method
     need(isinstance(rule, Aggregator), f"an aggregator is one of sartor.aggregators; got {rule!r}.")
     rule.check(clients if averaging.keeps_last else max(1, min(cohort, clients)))

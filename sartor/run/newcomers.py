@@ -79,4 +79,6 @@ def query_clients(run: Run, engine: LocalEngine, stage: str) -> State:
     """Scores ("evaluate") or models ("personal") of the newcomers; the global model is scored beside theirs."""
     shared = run.method.shared(run.server)
     down = {} if shared is None else {"global": shared.expand(engine.clients, -1)}
-    return engine.map(stage, run.round, torch.arange(engine.clients), down)[1]
+    found = engine.map(stage, run.round, torch.arange(engine.clients), down)[1]
+    found.pop("personal/steps", None)
+    return found

@@ -27,9 +27,10 @@ from .recipe import Federation
 
 _AT_ONCE = 4096  # clients that are scored in one go, so that scoring a large federation takes little memory
 Line = dict[str, Any]  # one line of history.jsonl
-# Clients trained and their steps; answers left out as they hold NaN or Inf, clients not reached, late answers; rounds
-# in which nobody answered.
-COUNTS = ("trained", "steps", "excluded", "dropped", "late", "skipped")
+# Clients trained and their steps; the steps of fine-tuning that the personal models of the last evaluation took (they
+# are made anew for each evaluation, so a sum would say nothing); answers left out as they hold NaN or Inf, clients not
+# reached, late answers; rounds in which nobody answered.
+COUNTS = ("trained", "steps", "finetune_steps", "excluded", "dropped", "late", "skipped")
 
 
 def draw_cohort(problem: Problem, size: int, sampling: str, round: int) -> Tensor:
@@ -103,7 +104,8 @@ class Run:
         self.counts["excluded"] += len(answered) - int(good.sum())
         answered, messages = pick(answered, messages, good)
         if len(answered):
-            self.server = self.method.server(self.server, answered, messages, self.round)
+            weights = self.method.client_weights(self.problem.share[answered])
+            self.server = self.method.server(self.server, answered, messages, weights, self.round)
             if self.store is None:
                 self._settle()
             self.server = _owned(self.server, messages)
@@ -148,7 +150,9 @@ class Run:
 
     def evaluate(self, diagnose: bool) -> Line:
         """Score every client's models as they are now, and add a line to the history."""
-        self.scores = {k: self._benign(v.double().cpu().numpy()) for k, v in self.query_clients("evaluate").items()}
+        found = self.query_clients("evaluate")
+        self.counts["finetune_steps"] = finetune_steps(found)
+        self.scores = {k: self._benign(v.double().cpu().numpy()) for k, v in found.items()}
         _check_scores(self.scores, self.round)
         benign = torch.from_numpy(~self.hostile)
         facts = _reduce({k: v[benign] for k, v in self.query_clients("diagnose").items()}) if diagnose else {}
@@ -290,6 +294,12 @@ def play(
     if not run.scores:  # resumed after the last round: score again, in place of the line that said so
         run.history = [line for line in run.history if line["round"] < run.round]
         run.evaluate(diagnose)
+
+
+def finetune_steps(found: State) -> int:
+    """Take the steps out of what an evaluation brought, and add them up; a client that does not tell has none."""
+    steps = found.pop("personal/steps", torch.zeros(0))
+    return int(steps.nansum().round())
 
 
 def _owned(server: Server, messages: State) -> Server:

@@ -61,7 +61,7 @@ def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any
     defaults: dict[str, Any] = {f.name: f.default for f in fields(made.make)} | preset  # type: ignore[arg-type]
     for key in [*given, *inner]:
         if key == "aggregate" and key not in known:
-            averaging = ", ".join(n for n, e in methods.NAMES.items() if hasattr(e.make, "aggregate"))
+            averaging = ", ".join(n for n, e in methods.NAMES.items() if e.make.aggregate is not None)
             raise SartorError(
                 f"{name} takes no mean, so there is nothing an aggregator could replace; got {settings[key]!r}. "
                 f"Leave it away, or use a method that averages: {averaging}."
@@ -85,7 +85,7 @@ def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any
             values[key] = convert(f"{name}'s {key}", value, hints[key])
     for key in [k for k in _SOLVER_FIELDS if k in known]:
         wanted = {k: v for k, v in (solver or {}).items() if key == "solver" or k in _OF_EVERY_SOLVER}
-        wanted |= inner.get(key, {})
+        wanted = _over(wanted, inner.get(key, {}))
         default = defaults.get(key)
         if default is None and key not in inner:
             continue
@@ -124,6 +124,13 @@ def _split(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[
     return given, inner
 
 
+def _over(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's own solver settings over the run's; its own epochs also replace the run's steps, and the reverse."""
+    length = ("epochs", "steps")
+    kept = {k: v for k, v in common.items() if k not in length or not any(k in own for k in length)}
+    return {**kept, **own}
+
+
 def _solver(default: Any, wanted: Mapping[str, Any]) -> Any:
     wanted = dict(wanted)
     kind = wanted.pop("kind", None)
@@ -138,6 +145,8 @@ def _solver(default: Any, wanted: Mapping[str, Any]) -> Any:
     if "epochs" in values and "steps" not in values and "steps" in known:
         values["steps"] = None  # who asks for epochs does not want the default's steps
         values |= {"reuse": False} if "reuse" in known and "reuse" not in values else {}
+    elif values.get("steps") is not None and "epochs" not in values:
+        values["epochs"] = 1  # nor the default's epochs who asks for steps
     return replace(default, **values) if isinstance(default, made) else made(**values)
 
 

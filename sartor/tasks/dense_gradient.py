@@ -37,6 +37,7 @@ class DenseNet:
     @classmethod
     def of(cls, model: nn.Module, loss: str) -> DenseNet | None:
         """The model as a dense network, or None if it is anything else."""
+        model = nn.Sequential(model) if type(model) is nn.Linear else model
         if not isinstance(model, nn.Sequential) or loss not in ("cross-entropy", "squared", "hinge"):
             return None
         chain = [m for m in model if not isinstance(m, nn.Flatten | nn.Identity)]

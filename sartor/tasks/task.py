@@ -9,6 +9,7 @@ overrides the rule.
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
@@ -91,18 +92,37 @@ class ModelTask:
         self._stacked_grad = Traced(self._grad_by_vmap, compile)
         linear = [m for m in self.training.modules() if isinstance(m, nn.Linear)]
         self.linear = self._dense is not None and len(linear) == 1 and linear[0].out_features == 1
+        self._no_rule = False  # torch.func was tried and cannot do it
         self.random = bool(self._dropouts)
         self.has_statistics = bool(self._norms)
 
     def probe(self, x: Tensor, y: Tensor) -> None:
-        """Try one sample: a model or loss that cannot be vectorised (it looks at values, say) runs client by client."""
+        """Try one sample: a model or loss that cannot be vectorised runs client by client, and says so.
+
+        It looks at values, say, or has an operation that torch.func knows no rule for (GRU, LSTM).
+        """
         batch = Batch(x[None], y[None], x.new_ones(1, len(x)), torch.zeros(1, dtype=torch.int64, device=x.device))
-        try:
+        if not self.vectorise:
             self.grad(x.new_zeros(1, self.size), batch)
+            return
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "There is a performance drop")  # a rule that is a loop inside PyTorch
+                self._probed(batch)
         except RuntimeError as e:
-            if not self.vectorise or "vmap" not in str(e):
+            if "vmap" not in str(e) and "Batching rule" not in str(e):
                 raise
-            self.vectorise = False
+            self.vectorise, self._no_rule = False, True
+            self._probed(batch)
+            said = str(e).splitlines()[0].partition(". ")[0]
+            warnings.warn(f"the model runs client by client, as PyTorch cannot vectorise it: {said}.", stacklevel=2)
+
+    def _probed(self, batch: Batch) -> None:
+        theta = batch.x.new_zeros(1, self.size)
+        self.grad(theta, batch)
+        if self._dense is None:
+            self.loss(theta, batch)
+            self.outputs(theta, batch)
 
     # --- flat vectors -------------------------------------------------------------------------------------------------
 
@@ -298,11 +318,19 @@ class ModelTask:
         for norm in norms.values():
             norm.recording = True  # type: ignore[assignment]
         try:
-            found: State = vmap(record)(self.unflatten(theta), batch.x, batch.weight, batch.key)
+            found = self._each_recorded(record, theta, batch)
         finally:
             for norm in norms.values():
                 norm.recording = False  # type: ignore[assignment]
         return found
+
+    def _each_recorded(self, record: Callable[..., State], theta: Tensor, batch: Batch) -> State:
+        params, rest = self.unflatten(theta), (batch.x, batch.weight, batch.key)
+        if not self._no_rule:
+            stacked: State = vmap(record)(params, *rest)
+            return stacked
+        each = [record([p[i] for p in params], *(v[i] for v in rest)) for i in range(len(theta))]
+        return {k: torch.stack([one[k] for one in each]) for k in each[0]}
 
     def quadratic(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(A [a, d, d], b [a, d]) with ∇f(θ) = Aθ − b; only for a linear model with squared error."""

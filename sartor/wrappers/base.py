@@ -18,6 +18,16 @@ class Wrapper(Method):
         self.hostile = method.hostile
         self.sends = method.sends
 
+    @property
+    def name(self) -> str:
+        return self.method.name
+
+    def client_weights(self, share: Tensor) -> Tensor:
+        return self.method.client_weights(share)
+
+    def averaging(self) -> Method | None:
+        return self.method.averaging()
+
     def init(self, problem: Problem) -> tuple[Server, State]:
         return self.method.init(problem)
 
@@ -27,8 +37,8 @@ class Wrapper(Method):
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         return self.method.client(state, down, local)
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        return self.method.server(server, ids, messages, round)
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
+        return self.method.server(server, ids, messages, weights, round)
 
     def shared(self, server: Server) -> Tensor | None:
         return self.method.shared(server)

@@ -52,7 +52,8 @@ class Compressed(Wrapper):
     def __init__(self, method: Method, up: Compressor | None, down: Compressor | None, seed: int) -> None:
         super().__init__(method)
         self.up, self.down, self.seed = up, down, seed
-        points = sorted(k for k, sent in self.sends.items() if sent.against != "down")
+        self.named = {sent.name: sent for sent in self.sends}
+        points = sorted(k for k, sent in self.named.items() if sent.against != "down")
         need(
             up is None or not (up.only_updates and points),
             f"{type(up).__name__.lower()} carries momentum over updates of a received model; what is sent here as "
@@ -71,7 +72,7 @@ class Compressed(Wrapper):
             if self.down is not None and v[0].numel() > 1:
                 held = v[0].reshape(-1)
                 own |= {f"held.{key}": held} | _named(f"down.{key}", self.down.memory(0 * held))
-        for key, sent in self.sends.items():
+        for key, sent in self.named.items():
             if self.up is not None and sent.down in first:
                 x = first[sent.down][0]
                 x = x.reshape(-1, x.shape[-1])[0]  # of several models (IFCA) the first
@@ -105,14 +106,14 @@ class Compressed(Wrapper):
         for key, x in messages.items():
             if self.up is None:
                 out[key] = x
-            elif x.dim() > 1 and key in self.sends:
+            elif x.dim() > 1 and key in self.named:
                 out[key], up_codes[key], kept = self._sent(key, x, received, own, local)
                 own |= kept
             else:
                 out[key], up_codes[key] = x, Raw(x.reshape(len(x), -1))
         vectors = [k for k, x in messages.items() if x.dim() > 1]
         need(
-            self.up is None or not vectors or any(k in self.sends for k in vectors),
+            self.up is None or not vectors or any(k in self.named for k in vectors),
             f"{type(self.method).__name__} sends {', '.join(vectors)}, which its `sends` does not name: say there "
             "what it is compressed against.",
         )
@@ -140,7 +141,7 @@ class Compressed(Wrapper):
     def _sent(self, key: str, x: Tensor, down: State, own: State, local: ClientStack) -> tuple[Tensor, Code, State]:
         """A part of the messages as the server gets it, its code, and what the clients keep."""
         assert self.up is not None
-        sent, memory = self.sends[key], _under(f"up.{key}.", own)
+        sent, memory = self.named[key], _under(f"up.{key}.", own)
         draws = self._draws(f"compress up {key}", local)
         if sent.against == "last":
             x, h, code, memory = _relative(self.up, x, own[f"last.{key}"], memory, draws)

@@ -16,44 +16,45 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..client_table import rows_of
-from ..core import ClientStack, Method, Problem, Sent, Server, State
+from ..core import ClientStack, Method, Problem, Server, State
 from ..errors import need
+from .base import Wrapper
 
 _SAME = 1e-5  # losses that differ by less are the same: rounding must not choose (a client's first step knows no λ)
 
 
-@dataclass(frozen=True)
-class DynamicLam(Method):
-    """A method whose clients choose λ from a list, each on its own validation data."""
+class DynamicLam(Wrapper):
+    """A method whose clients choose λ from a list, each on its own validation data.
 
-    method: Method
-    lams: tuple[float, ...]
-    few: int = 4  # with fewer validation samples a client takes the middle candidate
+    One with fewer than `few` validation samples takes the middle candidate.
+    """
 
-    def __post_init__(self) -> None:
-        inner = self.method
-        has = is_dataclass(inner) and any(f.name == "lam" for f in fields(inner))
-        need(has, f"dynamic λ needs a method with a lam; {type(inner).__name__} has none.")
-        need(len(self.lams) > 0, "dynamic λ needs at least one candidate.")
-        need(len(set(self.lams)) == len(self.lams), f"a λ is listed twice: {', '.join(map(str, self.lams))}.")
-        need(self.few >= 1, f"dynamic λ needs few >= 1: without validation data nobody can choose; got {self.few}.")
-        for lam in self.lams:
-            replace(inner, lam=lam)  # type: ignore[type-var]  # each is checked as the method checks its own
+    def __init__(self, method: Method, lams: tuple[float, ...], few: int = 4) -> None:
+        super().__init__(method)
+        self.lams, self.few = lams, few
+        has = is_dataclass(method) and any(f.name == "lam" for f in fields(method))
+        need(has, f"dynamic λ needs a method with a lam; {method.name} has none.")
+        need(len(lams) > 0, "dynamic λ needs at least one candidate.")
+        need(len(set(lams)) == len(lams), f"a λ is listed twice: {', '.join(map(str, lams))}.")
+        need(few >= 1, f"dynamic λ needs few >= 1: without validation data nobody can choose; got {few}.")
+        for lam in lams:
+            replace(method, lam=lam)  # type: ignore[type-var]  # each is checked as the method checks its own
 
-    @property
-    def train_all(self) -> bool:  # type: ignore[override]
-        return self.method.train_all
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DynamicLam) and self._settings() == other._settings()
 
-    @property
-    def sends(self) -> Mapping[str, Sent]:  # type: ignore[override]
-        return self.method.sends
+    def __hash__(self) -> int:
+        return hash(self._settings())
+
+    def _settings(self) -> tuple[Method, tuple[float, ...], int]:
+        return self.method, self.lams, self.few
 
     @property
     def middle(self) -> float:
@@ -74,15 +75,6 @@ class DynamicLam(Method):
         lam = problem.start.new_tensor([self.middle])
         return self.at(self.middle).fresh(problem, server) | {"lam": lam}
 
-    def welcome(self, server: Server, state: State, local: ClientStack) -> State:
-        return self.method.welcome(server, state, local)
-
-    def exposes(self) -> str:
-        return self.method.exposes()
-
-    def downlink(self, server: Server, ids: Tensor, round: int) -> State:
-        return self.method.downlink(server, ids, round)
-
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         lams, c, k = state["lam"].new_tensor(self.lams), len(state["lam"]), len(self.lams)
         inner = {name: v for name, v in state.items() if name != "lam"}
@@ -101,18 +93,9 @@ class DynamicLam(Method):
         kept = torch.arange(c) * k + best.int().argmax(1).cpu()  # the first of the best
         return rows_of(new | {"lam": lam}, kept), rows_of(message, kept)
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
-        return self.method.server(server, ids, messages, round)
-
-    def shared(self, server: Server) -> Tensor | None:
-        return self.method.shared(server)
-
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor | None:
         lam = self.lams[0] if len(self.lams) == 1 else state["lam"]
         return self.at(lam).personal(state, down, local)
-
-    def collaboration(self, server: Server) -> Tensor | None:
-        return self.method.collaboration(server)
 
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         """The method's own, each client with the λ that it keeps; and that λ."""

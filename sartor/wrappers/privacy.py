@@ -61,13 +61,6 @@ class Privacy:
         one_of("privacy", "accountant", self.accountant, ACCOUNTANTS)
 
 
-def averaging(method: Method) -> Method:
-    """What takes the mean: of a wrapped method what is inside, of Ditto what trains its global model."""
-    inner = getattr(method, "method", method)
-    found: Method = getattr(inner, "G", inner)
-    return found
-
-
 def clipped(messages: Tensor, base: Tensor, clip: float) -> Tensor:
     """[n, k] messages whose distance from the base is at most `clip`; those that are near enough stay as they are."""
     delta = messages - base
@@ -92,6 +85,9 @@ class Private(Wrapper):
         m = problem.clients
         return self.method.init(replace(problem, share=torch.full_like(problem.share, 1 / m)))
 
+    def client_weights(self, share: Tensor) -> Tensor:
+        return torch.ones_like(share)
+
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         new, messages = self.method.client(state, down, local)
         if self.privacy.where == "server":
@@ -102,22 +98,23 @@ class Private(Wrapper):
             u = u + torch.stack([self._draw(u, local.round, int(i)) for i in local.ids])
         return new, {key: u}
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         if self.privacy.where == "client":
-            return self.method.server(server, ids, messages, round)
+            return self.method.server(server, ids, messages, weights, round)
         key, u = self._vector(messages)
         base = sent(key, u, self.method.downlink(server, ids, round))
         u, k = clipped(u, base, self.clip), len(ids)
-        keeps = averaging(self.method).keeps_last
+        averaging = self.method.averaging()
+        keeps = averaging is not None and averaging.keeps_last
         if not keeps and k != self.cohort:
             u = base + (u - base) * (k / self.cohort)  # a mean of k becomes a sum over n
         if self.std:
             u = u + self._draw(u, round) / (k if keeps else self.cohort)
         if not keeps:
-            return self.method.server(server, ids, {key: u}, round)
+            return self.method.server(server, ids, {key: u}, weights, round)
         m, w = len(server["u"]), server["w"]
         forgetful = server | {"u": Rows(m, w), "sum": m * w.double()}
-        return self.method.server(forgetful, ids, {key: u}, round) | {"u": server["u"]}
+        return self.method.server(forgetful, ids, {key: u}, weights, round) | {"u": server["u"]}
 
     def _draw(self, like: Tensor, round: int, client: int | None = None) -> Tensor:
         """[k] zC·N(0, I), of a client or of the server."""
@@ -128,7 +125,7 @@ class Private(Wrapper):
     def _vector(self, messages: State) -> tuple[str, Tensor]:
         """The only thing that a client may send."""
         found = list(messages.items())
-        name = type(averaging(self.method)).__name__
+        name = (self.method.averaging() or self.method).name
         need(
             len(found) == 1 and found[0][1].dim() == 2,
             f"a private message is one vector; {name} sends {', '.join(messages) or 'nothing'}.",
@@ -138,10 +135,9 @@ class Private(Wrapper):
 
 def _check(method: Method, where: str) -> None:
     """Refuse what clipping and noise cannot make private, with the reason."""
-    found = averaging(method)
-    name, reason = type(found).__name__, found.exposes()
+    averaging, reason = method.averaging(), method.exposes()
+    name, rule = (averaging or method).name, None if averaging is None else averaging.aggregate
     need(not reason, f"{name} cannot be made private, as it exposes {reason}.")
-    rule = getattr(found, "aggregate", None)
     need(
         where == "client" or rule is not None,
         f"{name}'s server takes no mean of the messages, so noise on the mean cannot make it private; "
@@ -153,7 +149,7 @@ def _check(method: Method, where: str) -> None:
         "Use the mean, or add noise at the clients (--dp-where client).",
     )
     need(
-        not getattr(rule, "needs_losses", False),
+        rule is None or not rule.needs_losses,
         f"{type(rule).__name__} needs every client's loss, which would leave the client without noise; "
         "use another aggregator.",
     )

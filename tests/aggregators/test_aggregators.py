@@ -14,7 +14,7 @@ from sartor.aggregators import (
     NAMES,
     Aggregator,
     Clipping,
-    FedMGDA,
+    FairDirection,
     GeometricMedian,
     KLoss,
     KNorm,
@@ -78,7 +78,7 @@ def test_weights_count() -> None:
     """A client of weight 3 is three clients of weight 1, for all rules that know weights."""
     once, thrice = HAND, HAND[[0, 1, 1, 1, 2, 3, 4]]
     w = np.array([1.0, 3.0, 1.0, 1.0, 1.0])
-    for rule in (Mean(), Median(), GeometricMedian(), Clipping(norm=20.0), FedMGDA(epsilon=0.0, eta=1.0)):
+    for rule in (Mean(), Median(), GeometricMedian(), Clipping(norm=20.0), FairDirection(epsilon=0.0, eta=1.0)):
         np.testing.assert_allclose(call(rule, once, w), call(rule, thrice), rtol=1e-6, err_msg=str(rule))
 
 
@@ -192,7 +192,7 @@ def test_fedmgda_against_scipy(n: int, k: int, epsilon: float) -> None:
         method="SLSQP",
         options={"ftol": 1e-14, "maxiter": 2000},
     )
-    found = call(FedMGDA(epsilon), x, w, reference=reference)
+    found = call(FairDirection(epsilon), x, w, reference=reference)
     np.testing.assert_allclose(found, reference + np.median(norms) * (oracle.x @ g), atol=1e-5)
     lam = min_norm(gram(torch.as_tensor(g)).numpy(), first, *np.array(box).T)
     assert abs(lam.sum() - 1) < 1e-12 and all(a - 1e-12 <= v <= b + 1e-12 for v, (a, b) in zip(lam, box, strict=True))
@@ -245,7 +245,7 @@ def test_fedmgda_descends_for_everybody() -> None:
     """Hu et al.: with ε = 1 the common direction has no negative product with any update (here they are far apart)."""
     for seed in range(5):
         x, w, _ = draw(6, 30, seed)
-        step = call(FedMGDA(epsilon=1.0), x, w)
+        step = call(FairDirection(epsilon=1.0), x, w)
         assert ((x @ step) > -1e-9).all()
 
 
@@ -334,8 +334,8 @@ def test_text_gives_the_rule_back(text: str) -> None:
         (lambda: KLoss(-1), "k >= 0"),
         (lambda: Clipping(0.0), "norm > 0"),
         (lambda: GeometricMedian(smooth=0.0), "smooth > 0"),
-        (lambda: FedMGDA(1.5), "epsilon"),
-        (lambda: FedMGDA(eta=-1.0), "eta > 0"),
+        (lambda: FairDirection(1.5), "epsilon"),
+        (lambda: FairDirection(eta=-1.0), "eta > 0"),
         (lambda: Krum(2).check(6), "2f \\+ 3 = 7"),
         (lambda: MultiKrum(2).check(6), "2f \\+ 3 = 7"),
         (lambda: Krum().check(2), "at least 3"),

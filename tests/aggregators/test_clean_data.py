@@ -16,7 +16,7 @@ from sartor.run.settings import method_from, to_table
 
 WORLD = quadratics(m=9, d=4, seed=1)
 RULES = [n for n in NAMES if n != "mean"]
-AVERAGING = [n for n, e in METHODS.items() if hasattr(e.make, "aggregate")]
+AVERAGING = [n for n, e in METHODS.items() if e.make.aggregate is not None]
 DOCUMENTED = ["flame", "flame-lp-proj", "pfedme", "ditto", "lp-proj-2", "fedavg", "fedprox"]
 
 

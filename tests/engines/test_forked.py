@@ -107,9 +107,14 @@ def test_messages_that_a_server_keeps_are_its_own() -> None:
             return server | {"last": problem.start.expand(problem.clients, -1)}, state
 
         def server(
-            self, server: st.core.Server, ids: torch.Tensor, messages: st.core.State, round: int
+            self,
+            server: st.core.Server,
+            ids: torch.Tensor,
+            messages: st.core.State,
+            weights: torch.Tensor,
+            round: int,
         ) -> st.core.Server:
-            return super().server(server, ids, messages, round) | {"last": messages["w"]}
+            return super().server(server, ids, messages, weights, round) | {"last": messages["w"]}
 
     run = start(Keeper())
     run.step()

@@ -55,7 +55,7 @@ def test_ifca_with_one_cluster_is_fedavg_and_an_empty_one_stays() -> None:
     fedavg = play(st.FedAvg(solver=SGD)).run.server["w"]
     torch.testing.assert_close(play(st.IFCA(k=1, solver=SGD)).run.server["w"][0], fedavg)
     method = st.IFCA(k=2)
-    server = {"w": torch.tensor([[1.0, 2.0], [3.0, 4.0]]), "share": torch.tensor([0.5, 0.5])}
+    server = {"w": torch.tensor([[1.0, 2.0], [3.0, 4.0]])}
     sent = {"w": torch.tensor([[0.0, 0.0], [2.0, 2.0]]), "s": torch.tensor([[1.0, 0.0], [1.0, 0.0]])}
-    after = method.server(server, torch.tensor([0, 1]), sent, 0)["w"]
+    after = method.server(server, torch.tensor([0, 1]), sent, torch.tensor([0.5, 0.5]), 0)["w"]
     assert after.tolist() == [[1.0, 1.0], [3.0, 4.0]]

@@ -82,14 +82,14 @@ class Leaky(st.FedAvg):
 class Careless(st.FedAvg):
     """FedAvg that writes into what it was given."""
 
-    def server(self, server: Any, ids: torch.Tensor, messages: State, round: int) -> Any:
+    def server(self, server: Any, ids: torch.Tensor, messages: State, weights: Any, round: int) -> Any:
         return server | {"w": messages["w"].mul_(0.5).mean(0)}
 
 
 class Asleep(st.FedAvg):
     """FedAvg that learns nothing."""
 
-    def server(self, server: Any, ids: torch.Tensor, messages: State, round: int) -> Any:
+    def server(self, server: Any, ids: torch.Tensor, messages: State, weights: Any, round: int) -> Any:
         return server
 
 

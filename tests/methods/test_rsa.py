@@ -33,6 +33,7 @@ def test_rsa_with_p_one_equals_an_executed_oracle_and_a_liar_moves_it_by_one_ste
     honest, server = torch.as_tensor(x), {"w": torch.as_tensor(x_0)}
     lie = honest.clone()
     lie[2] = 1e12
-    ids = torch.arange(q.m)
-    moved = method.server(server, ids, {"x": honest}, 0)["w"] - method.server(server, ids, {"x": lie}, 0)["w"]
+    ids, alike = torch.arange(q.m), torch.ones(q.m)
+    truth, lied = (method.server(server, ids, {"x": sent}, alike, 0)["w"] for sent in (honest, lie))
+    moved = truth - lied
     assert float(moved.abs().max()) <= 2 * 0.2 * lam + 1e-12

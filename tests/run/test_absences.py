@@ -35,9 +35,9 @@ def watched(result: Result) -> list[tuple[list[int], State]]:
     method = result.run.method
     inner = method.server
 
-    def server(before: Server, ids: torch.Tensor, messages: State, round: int) -> Server:
+    def server(before: Server, ids: torch.Tensor, messages: State, weights: torch.Tensor, round: int) -> Server:
         heard.append((ids.tolist(), messages))
-        return inner(before, ids, messages, round)
+        return inner(before, ids, messages, weights, round)
 
     object.__setattr__(method, "server", server)
     return heard

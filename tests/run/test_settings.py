@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 
 import pytest
 import tomli_w
@@ -81,3 +82,29 @@ def test_words_become_values() -> None:
     for word, kind in (("a", float), ("1.5", int), ("2", bool), ("none", float)):
         with pytest.raises(SartorError, match="x must be"):
             convert("x", word, kind)
+
+
+def test_a_solvers_own_epochs_and_steps_replace_the_runs() -> None:
+    """A method's own epochs used to be dropped in silence where the run had steps."""
+    own = method_from("fedavg", {"solver.epochs": 2}, {"steps": 4, "lr": 0.3}).solver  # type: ignore[attr-defined]
+    assert own == SGD(lr=0.3, epochs=2)
+    own = method_from("fedavg", {"solver.steps": 4}, {"epochs": 2, "lr": 0.3}).solver  # type: ignore[attr-defined]
+    assert own == SGD(lr=0.3, steps=4)
+    tuned = method_from("fedavg-ft", {"finetune.steps": 7}, {"steps": 4})
+    assert (tuned.solver, tuned.finetune) == (SGD(steps=4), SGD(steps=7))  # type: ignore[attr-defined]
+    again = method_from("fedavg-ft", to_table(tuned))
+    assert again == tuned
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: SGD(epochs=2, steps=4),
+        lambda: method_from("fedavg", {}, {"epochs": 2, "steps": 4}),
+        lambda: method_from("fedavg", {"solver.epochs": 2, "solver.steps": 4}),
+        lambda: method_from("fedavg", {}, {"kind": "adam", "epochs": 3, "steps": 4}),
+    ],
+)
+def test_epochs_and_steps_of_one_solver_are_refused(make: Callable[[], object]) -> None:
+    with pytest.raises(SartorError, match=r"trains for epochs or for steps, not both; got epochs = [23] and steps = 4"):
+        make()

@@ -69,12 +69,19 @@ def messages(result: Result, rounds: Sequence[int] = (0,)) -> list[State]:
         run.engine.restore(kept)
         wrapped = inner.server
 
-        def watch(server: Server, ids: torch.Tensor, arrived: State, round: int, seen: list[State] = seen) -> Server:
+        def watch(
+            server: Server,
+            ids: torch.Tensor,
+            arrived: State,
+            weights: torch.Tensor,
+            round: int,
+            seen: list[State] = seen,
+        ) -> Server:
             seen.append(arrived)
             return server
 
         object.__setattr__(inner, "server", watch)
-        run.method.server(run.server, everyone, sent, r)
+        run.method.server(run.server, everyone, sent, run.method.client_weights(run.problem.share), r)
         object.__setattr__(inner, "server", wrapped)
         found.append(seen[0])
     return found

@@ -64,6 +64,7 @@ SUMMARY = {  # what summary.json holds, besides the time
     "stragglers",
     "trained",
     "steps",
+    "finetune_steps",
     "excluded",
     "dropped",
     "late",

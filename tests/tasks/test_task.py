@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,8 @@ from groups import grouped
 from torch import Tensor, nn
 
 import sartor as st
-from sartor.core import Batch
+from sartor.core import Batch, Method
+from sartor.data.clients import Clients
 from sartor.engines.stack import Stack
 from sartor.models import NAMES, build, cnn, layers
 from sartor.tasks.client_layers import KeyedDropout
@@ -156,11 +159,98 @@ def test_a_custom_loss_and_a_custom_module_work(kind: str) -> None:
     task = ModelTask(Odd().to(DOUBLE), plain)
     theta = torch.stack([task.init(0), task.init(1)])
     batch = batch_of(2, 5, (4,))
-    task.probe(batch.x[0, :1], batch.y[0, :1])
-    assert task.vectorise == (kind == "vmaps")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        task.probe(batch.x[0, :1], batch.y[0, :1])
+    assert task.vectorise == (kind == "vmaps") and len(said) == (kind == "does not")
     step = 1e-6 * torch.eye(task.size, dtype=DOUBLE)
     numeric = torch.stack([(task.loss(theta + e, batch) - task.loss(theta - e, batch)) / 2e-6 for e in step], dim=1)
     torch.testing.assert_close(task.grad(theta, batch), numeric, atol=1e-7, rtol=1e-5)
+
+
+class Recurrent(nn.Module):
+    """Five numbers read one after the other, with or without batch normalisation."""
+
+    def __init__(self, kind: type[nn.RNNBase], norm: bool = False) -> None:
+        super().__init__()
+        self.read = kind(1, 4, batch_first=True)
+        self.norm = nn.BatchNorm1d(4) if norm else nn.Identity()
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        states: Tensor = self.read(x[..., None])[0]
+        out: Tensor = self.out(self.norm(states[:, -1]))
+        return out
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM, nn.RNN])
+def test_what_has_no_batching_rule_runs_client_by_client(kind: type[nn.RNNBase]) -> None:
+    model = Recurrent(kind).to(DOUBLE)
+    task, batch = ModelTask(model), batch_of(3, 4, (5,))
+    with pytest.warns(UserWarning, match="the model runs client by client, as PyTorch cannot vectorise it: Batching"):
+        task.probe(batch.x[0, :1], batch.y[0, :1])
+    theta = torch.stack([task.init(s) for s in range(3)])
+    value, slope = by_hand(model, theta, batch, "cross-entropy")
+    torch.testing.assert_close(task.loss(theta, batch), value)
+    torch.testing.assert_close(task.grad(theta, batch), slope)
+    torch.testing.assert_close(task.predict(theta, batch.x)[1], task.module(theta[1])(batch.x[1]))
+
+
+@pytest.mark.parametrize("method", [st.FLAME(), st.Ditto(), st.SKL()])
+@pytest.mark.parametrize("norm", [False, True])
+def test_a_recurrent_model_trains_and_engines_agree(method: Method, norm: bool) -> None:
+    """It used to end in "Batching rule not implemented", a RuntimeError."""
+    found = []
+    for engine in ("local", "serial"):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            result = st.fit(
+                method,
+                Recurrent(nn.GRU, norm),
+                ragged(),
+                3,
+                execution=st.Execution(engine=engine, dtype=DOUBLE),
+                evaluation=st.Evaluation(evaluate_every=3),
+            )
+        assert [str(w.message)[:34] for w in said] == ["the model runs client by client, a"]
+        found.append(result)
+    local, serial = found
+    assert local.scores.keys() == serial.scores.keys()
+    for name, scores in local.scores.items():
+        np.testing.assert_allclose(scores, serial.scores[name], atol=1e-10, err_msg=name)
+    with pytest.warns(UserWarning, match="client by client"):
+        start = st.fit(method, Recurrent(nn.GRU, norm), ragged(), 1, execution=st.Execution(dtype=DOUBLE)).summary[
+            "personal"
+        ]
+    assert local.summary["personal"]["loss_mean"] < start["loss_mean"]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_bare_linear_layer_is_solved_exactly(bias: bool) -> None:
+    """It was refused as not being "a linear model with one output and squared error"."""
+    draw = np.random.default_rng(0)
+    parts = []
+    for n in (9, 14):
+        x = draw.normal(size=(n, 5))
+        parts.append({"train": (x, x @ np.arange(5.0) + 0.1 * draw.normal(size=n))})
+    clients = Clients.from_parts(parts)
+    solver = st.Exact()
+    bare, wrapped = (
+        st.fit(
+            st.LocalOnly(solver=solver),
+            model,
+            clients,
+            1,
+            execution=st.Execution(dtype=DOUBLE),
+            evaluation=st.Evaluation(diagnostics=False),
+        )
+        for model in (nn.Linear(5, 1, bias=bias), nn.Sequential(nn.Linear(5, 1, bias=bias)))
+    )
+    x, y = parts[0]["train"]
+    least = np.linalg.lstsq(np.column_stack([x, np.ones(9)]) if bias else x, y, rcond=None)[0]
+    for result in (bare, wrapped):
+        theta = torch.cat([p.reshape(-1) for p in result.personal(0).parameters()])
+        np.testing.assert_allclose(theta.detach().numpy(), least, atol=1e-9)
 
 
 # --- dropout --------------------------------------------------------------------------------------------------------

@@ -343,7 +343,7 @@ def test_a_hostile_message_of_nan_is_left_out_as_ever() -> None:
             3,
             traffic=st.Traffic(compress=up),
             evaluation=st.Evaluation(evaluate_every=3),
-            attack=st.Attacked(attack=st.Attacked(attack=Broken(), attackers=0.3)),
+            attack=st.Attacked(attack=st.Attacked(attack=st.Attacked(attack=Broken(), attackers=0.3))),
         )
         assert result.summary["excluded"] == 3 * 2, up
 
@@ -362,7 +362,9 @@ def test_what_cannot_be_compressed_is_refused() -> None:
         def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
             return {}, {"mine": down["w"]}
 
-        def server(self, server: Server, ids: torch.Tensor, messages: State, round: int) -> Server:
+        def server(
+            self, server: Server, ids: torch.Tensor, messages: State, weights: torch.Tensor, round: int
+        ) -> Server:
             return server
 
     with pytest.raises(st.SartorError, match="Own sends mine, which its `sends` does not name"):

@@ -89,7 +89,7 @@ def one_round(
     server, _ = private.init(problem(m, messages.shape[1]))
     server = {k: v.at(None, k) if isinstance(v, Rows) else v for k, v in server.items()}
     key = "u" if method.keeps_last else "w"
-    w: torch.Tensor = private.server(server, ids, {key: messages}, round)["w"]
+    w: torch.Tensor = private.server(server, ids, {key: messages}, torch.ones(len(ids)).double(), round)["w"]
     return w
 
 
@@ -172,7 +172,7 @@ def test_one_client_moves_the_mean_by_at_most_the_clip_over_the_divisor(method: 
 
 
 def bits(result: st.Result) -> dict[str, torch.Tensor]:
-    server = {k: v.whole() if isinstance(v, Rows) else v for k, v in result.run.server.items() if k != "share"}
+    server = {k: v.whole() if isinstance(v, Rows) else v for k, v in result.run.server.items()}
     return server | {f"client {k}": v.clone() for k, v in result.run.engine.save().items()}
 
 

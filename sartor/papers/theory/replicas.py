@@ -37,6 +37,7 @@ class Replicas(Wrapper):
     def init(self, problem: Problem) -> tuple[Server, State]:
         self.m = problem.clients // self.replicas
         own = replace(problem, share=problem.share[: self.m] * self.replicas)
+        self.share = own.share
         server, state = self.method.init(own)
         based = [
             {k: v.at(None, k) if isinstance(v, Rows) else v for k, v in server.items()} for _ in range(self.replicas)
@@ -53,11 +54,12 @@ class Replicas(Wrapper):
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         return self.method.client(state, down, self._within(local))
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         federations, at = list(server["federations"]), 0
         for r, here in self._federations(ids):
             own = {k: v[at : at + len(here)] for k, v in messages.items()}
-            new = self.method.server(federations[r], here - r * self.m, own, round)
+            ids = here - r * self.m
+            new = self.method.server(federations[r], ids, own, self.method.client_weights(self.share[ids]), round)
             federations[r] = {k: v.settle() if isinstance(v, Rows) else v for k, v in new.items()}
             at += len(here)
         return {"federations": federations}

@@ -59,7 +59,7 @@ class Hostile(Wrapper):
             out[i] = self.attack.message(honest[i], base[i], draw, self.cohort)
         return out
 
-    def server(self, server: Server, ids: Tensor, messages: State, round: int) -> Server:
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         """The attackers see all messages before the server does."""
         mask = torch.from_numpy(np.isin(ids.cpu().numpy(), self._ids)).to(ids.device)
         if self.attack.sees_all and bool(mask.any()) and not bool(mask.all()):
@@ -69,7 +69,7 @@ class Hostile(Wrapper):
                     out = honest.clone()
                     out[mask] = self.attack.together(honest, sent(key, honest, down), mask)
                     messages = messages | {key: out}
-        return self.method.server(server, ids, messages, round)
+        return self.method.server(server, ids, messages, weights, round)
 
 
 class Tampered:

@@ -40,7 +40,7 @@ def test_who_sees_all_but_has_nobody_to_look_at_stays_honest() -> None:
     run = ready("fedavg", "ipm", 0.4).run
     ids = torch.from_numpy(np.flatnonzero(run.hostile))
     w = torch.randn(3, len(run.server["w"]), dtype=torch.float64)
-    after = run.method.server(run.server, ids, {"w": w}, 0)["w"]
-    weights = run.server["share"][ids]
+    weights = run.problem.share[ids]
+    after = run.method.server(run.server, ids, {"w": w}, weights, 0)["w"]
     torch.testing.assert_close(after, (weights / weights.sum()) @ w)
     assert IPM().together(x, 0 * x, torch.tensor([True, False, False])).shape == (1, 2)

@@ -128,7 +128,7 @@ def test_scores_are_of_benign_clients_only() -> None:
         fixed(),
         2,
         evaluation=st.Evaluation(evaluate_every=1),
-        attack=st.Attacked(attack=st.Attacked(attack=attack("same-value"), attackers=0.5)),
+        attack=st.Attacked(attack=st.Attacked(attack=st.Attacked(attack=attack("same-value"), attackers=0.5))),
     )
     rows, summary = result.clients, result.summary
     assert sum(r["hostile"] for r in rows) == summary["hostile"] == 6
@@ -148,7 +148,7 @@ def test_attackers_without_an_attack_are_only_left_out() -> None:
             layers(5, 4),
             fixed(),
             2,
-            attack=st.Attacked(attack=st.Attacked(attackers=share, attack="none")),
+            attack=st.Attacked(attack=st.Attacked(attack=st.Attacked(attackers=share, attack="none"))),
         )
         for share in (0.0, 0.5)
     ]
@@ -179,7 +179,7 @@ def test_a_message_that_is_no_number_is_left_out_and_counted(name: str) -> None:
         ragged(),
         seed=3,
         execution=st.Execution(dtype=torch.float64),
-        attack=st.Attacked(attack=st.Attacked(attack=Poison(), attackers=0.4)),
+        attack=st.Attacked(attack=st.Attacked(attack=st.Attacked(attack=Poison(), attackers=0.4))),
     )
     run = result.run
     benign = torch.from_numpy(np.flatnonzero(~run.hostile))
@@ -188,7 +188,8 @@ def test_a_message_that_is_no_number_is_left_out_and_counted(name: str) -> None:
         run.step()
         down = alone.method.downlink(alone.server, torch.arange(7), r)
         _, sent = alone.engine.map("train", r, torch.arange(7), down)
-        alone.server = alone.method.server(alone.server, benign, {k: v[benign] for k, v in sent.items()}, r)
+        weights = alone.method.client_weights(alone.problem.share[benign])
+        alone.server = alone.method.server(alone.server, benign, {k: v[benign] for k, v in sent.items()}, weights, r)
     assert run.counts["excluded"] == (0 if name == "local" else 9)
     run.evaluate(diagnose=True)
     assert run.history[-1]["excluded"] == run.counts["excluded"]
@@ -205,7 +206,7 @@ def test_a_hostile_client_that_overflows_stops_nobody_and_an_honest_one_does() -
         world.model(),
         world.clients,
         execution=st.Execution(dtype=torch.float64),
-        attack=st.Attacked(attack=st.Attacked(attack=attack("gradient-flip"), attackers=0.5)),
+        attack=st.Attacked(attack=st.Attacked(attack=st.Attacked(attack=attack("gradient-flip"), attackers=0.5))),
     ).run
     with pytest.raises(st.Diverged):
         run.step()
