@@ -9,8 +9,8 @@ from federations import quadratics, ragged
 from torch import Tensor
 
 import sartor as st
-from sartor.core import ClientStack
-from sartor.couplings import Coupling, Free, Projected, Projection, Quadratic
+from sartor.core import ClientStack, Coupling
+from sartor.couplings import Free, Projected, Projection, Quadratic
 from sartor.engines.stack import Stack
 from sartor.methods.parts.diagnostics import curvature, inner_loop_warnings, prox_facts
 from sartor.models import layers
@@ -129,7 +129,7 @@ def test_solvers_step_like_pytorch_s(solver: Solver, theirs: object) -> None:
     schedule = {"epochs": solver.epochs, "steps": solver.steps}  # type: ignore[attr-defined]
     for _, batch in s.batches(7, **schedule):
         optimiser.zero_grad()
-        (s.loss(theta[None], batch).sum() + lam / 2 * ((theta - anchor) ** 2).sum()).backward()
+        (s.task.loss(theta[None], batch).sum() + lam / 2 * ((theta - anchor) ** 2).sum()).backward()
         optimiser.step()
     torch.testing.assert_close(ours[0], theta.detach())
     assert torch.equal(start, s.task.init(1))  # the start is left as it was

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import sartor as st
 from sartor.core import Method
-from sartor.methods.parts.diagnostics import flame_theorem1
+from sartor.methods.parts.flame_facts import flame_theorem1
 from sartor.models import layers
 
 SGD = st.SGD(lr=0.1, epochs=2, batch=7, momentum=0.5, weight_decay=0.01)
