@@ -51,7 +51,7 @@ def played(name: str) -> dict[str, str]:
     kept = [said(common, 0)] if common else []
     kept += [f"a `{k}` for every client" for k, v in server.items() if isinstance(v, Rows)]
     kept += [words for k, words in REMEMBERED.items() if k in server]
-    against = [f"`{k}` against {AGAINST[s.against]}" for k, s in run.method.sends.items()]
+    against = [f"`{s.name}` against {AGAINST[s.against]}" for s in run.method.sends]
     return {
         "the server sends each client": said(down, 1),
         "a client sends": said(up, 1),

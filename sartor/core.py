@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -21,6 +21,8 @@ from .errors import need, one_of
 State = dict[str, Tensor]
 Server = dict[str, Any]  # tensors, and Rows where the server remembers something of every client
 Pull = Callable[[Tensor, float], None]  # a coupling's own step, in place
+Back = Callable[[Tensor], Tensor]  # ∂/∂outputs → ∂/∂θ
+Stage = Literal["train", "evaluate", "diagnose", "personal", "states"]  # what clients can be asked to do
 
 
 class Batch(NamedTuple):
@@ -41,7 +43,7 @@ class Problem:
     seed: int
     blocks: Mapping[str, slice] = field(default_factory=dict)  # the model's parameters by name: their coordinates in θ
     loss: str = ""  # the task's loss by name; "custom" for a user's own
-    linear: bool = False  # the model is one linear layer with one output: Local.design works
+    linear: bool = False  # the model is one linear layer with one output: ClientStack.design works
     largest: int = 0  # the most training samples that one client has
 
     @property
@@ -50,8 +52,28 @@ class Problem:
         return len(self.share)
 
 
+class Coupling(Protocol):
+    """λ·g(θ, anchor) for a stack of clients."""
+
+    def value(self, theta: Tensor) -> Tensor:
+        """[c, d] → [c]."""
+        ...
+
+    def add_grad_(self, grad: Tensor, theta: Tensor) -> None:
+        """grad[:a] += λ ∂g/∂θ for the first a = len(theta) clients."""
+        ...
+
+    def pull_(self, theta: Tensor, step: float) -> None:
+        """theta −= step · λ ∂g/∂θ, in place, for the first a = len(theta) clients."""
+        ...
+
+    def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """(A, b) with λ ∂g/∂θ = A θ − b, where g is quadratic."""
+        ...
+
+
 class Plan(NamedTuple):
-    """Plain gradient steps: which batches (as in Local.batches), how often each, and how long a step is."""
+    """Plain gradient steps: which batches (as in ClientStack.batches), how often each, and how long a step is."""
 
     size: int
     epochs: int
@@ -86,21 +108,12 @@ class ClientStack(Protocol):
         """
         ...
 
-    def loss(self, theta: Tensor, batch: Batch) -> Tensor:
-        """[a, d] → [a], the mean loss of each client's model on its batch."""
-        ...
-
     def grad(self, theta: Tensor, batch: Batch) -> Tensor:
-        """[a, d] → [a, d], the gradient of `loss`. The caller may overwrite it."""
+        """[a, d] → [a, d], the gradient of each client's mean loss on its batch. The caller may overwrite it."""
         ...
 
-    def descend_(self, theta: Tensor, batch: Batch, lr: float, pull: Pull) -> None:
-        """theta −= lr ∇loss(theta), in place, together with `pull(theta, lr)`; both slopes are at the old theta."""
-        ...
-
-    def descend_all_(self, theta: Tensor, plan: Plan, lam: float | Tensor, anchor: Tensor | None) -> bool:
-        """All steps of the plan on f_i + λ/2 ‖θ − anchor‖² at once, in place; False (nothing done) where there is no
-        faster way than step by step."""
+    def descend_(self, theta: Tensor, plan: Plan, coupling: Coupling) -> None:
+        """All steps of the plan, theta −= lr (∇loss + λ ∂g/∂θ), in place; both slopes are at the old theta."""
         ...
 
     def full_loss(self, theta: Tensor) -> Tensor:
@@ -123,13 +136,9 @@ class ClientStack(Protocol):
         """The stack of the clients at these places, in rising order; one that comes again has the same batches."""
         ...
 
-    def outputs(self, theta: Tensor, batch: Batch) -> Tensor:
-        """[a, d] → [a, b, k], what each client's model gives for its batch."""
-        ...
-
-    def pullback(self, theta: Tensor, batch: Batch, slope: Tensor) -> Tensor:
-        """The gradient [a, d] of Σ slope · outputs(θ), for a fixed slope [a, b, k]: a loss of the outputs by the chain
-        rule.
+    def vjp(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Back]:
+        """The outputs [a, b, k] of each client's model for its batch, and the function that makes of a slope [a, b, k]
+        the gradient [a, d] of Σ slope · outputs(θ): a loss of the outputs by the chain rule.
         """
         ...
 
@@ -146,17 +155,34 @@ class ClientStack(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Dense:
+    """A fully connected model: linear layers with ReLU between them, under a loss by name."""
+
+    biases: tuple[bool, ...]  # whether each layer has one
+    outputs: int
+    loss: str
+
+    @property
+    def linear(self) -> bool:
+        """One layer with one output."""
+        return len(self.biases) == self.outputs == 1
+
+
 class Task(Protocol):
     """A model and a loss as functions of flat vectors, for a stack of a clients; tasks.ModelTask is one."""
 
     size: int  # d
     random: bool  # draws from Batch.key
-    one_layer: tuple[str, bool] | None  # (loss, has a bias) of one linear layer, whose steps linear.py can take
     has_statistics: bool  # needs `statistics` of a client's own data to predict (batch normalisation)
     kind: str  # the loss by name
     metric: Callable[[Tensor, Tensor], Tensor] | None  # a user's own, in place of accuracy or R²
-    linear: bool  # one linear layer with one output: `design` works
     blocks: dict[str, slice]  # the parameters by name: their coordinates in θ
+
+    @property
+    def dense(self) -> Dense | None:
+        """Its layers, where it is a plain fully connected model."""
+        ...
 
     def init(self, seed: int | None) -> Tensor:
         """The first model [d], drawn from `seed`; None: as the user gave it."""
@@ -171,19 +197,15 @@ class Task(Protocol):
         ...
 
     def descend_(self, theta: Tensor, batch: Batch, lr: float, pull: Pull) -> None:
-        """One step of Local.descend_."""
+        """theta −= lr ∇loss(theta), in place, together with `pull(theta, lr)`; both slopes are at the old theta."""
         ...
 
     def quadratic(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(A [a, d, d], b [a, d]) with gradient Aθ − b; refused by tasks that are not quadratic."""
         ...
 
-    def outputs(self, theta: Tensor, batch: Batch) -> Tensor:
-        """[a, d] → [a, b, k], as in training."""
-        ...
-
-    def pullback(self, theta: Tensor, batch: Batch, slope: Tensor) -> Tensor:
-        """The gradient [a, d] of Σ slope · outputs(θ)."""
+    def vjp(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Back]:
+        """As ClientStack.vjp, as in training."""
         ...
 
     def design(self, x: Tensor) -> Tensor:
@@ -273,9 +295,10 @@ class Method(ABC):
 
     # --- the algorithm ------------------------------------------------------------------------------------------------
 
-    @abstractmethod
     def init(self, problem: Problem) -> tuple[Server, State]:
-        """The server's state, and the state of one client that has not yet taken part (no client axis)."""
+        """The server's state, and the state of one client that has not yet taken part (no client axis); where a method
+        does not say otherwise, the server has the first model w and clients remember nothing."""
+        return {"w": problem.start}, {}
 
     def downlink(self, server: Server, ids: Tensor, round: int) -> State:
         """What the server sends to the clients `ids`: tensors [c, ...] (`expand` one that is common to all)."""
@@ -366,8 +389,11 @@ class Engine(Protocol):
         """How many local steps all clients have taken, since this engine was made."""
         ...
 
-    def map(self, stage: str, round: int, ids: Tensor, down: State) -> tuple[Tensor, State]:
-        """Run a stage ("train", "evaluate" or "diagnose") at the clients `ids`.
+    def map(
+        self, stage: Stage, round: int, ids: Tensor, down: State, shared: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Run a stage at the clients `ids`: train, score the personal models and the global one (`shared` [n, d], a row
+        for each client), say how far they are, give their personal models, or their states (of engines elsewhere).
 
         Returns the ids that answered and their messages, one row each, to be used before the next call. Only "train"
         changes a client's state.

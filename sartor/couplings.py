@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -23,30 +22,6 @@ Lam = float | Tensor
 
 _KEEP_BYTES = 1 << 29  # a projection up to this size is made once and kept; a larger one is made anew, block by block
 _BLOCK_BYTES = 1 << 26
-
-
-class Coupling(Protocol):
-    """λ·g(θ, anchor) for a stack of clients."""
-
-    def value(self, theta: Tensor) -> Tensor:
-        """[c, d] → [c]."""
-        ...
-
-    def add_grad_(self, grad: Tensor, theta: Tensor) -> None:
-        """grad[:a] += λ ∂g/∂θ for the first a = len(theta) clients."""
-        ...
-
-    def pull_(self, theta: Tensor, step: float) -> None:
-        """theta −= step · λ ∂g/∂θ, in place, for the first a = len(theta) clients."""
-        ...
-
-    def straight(self) -> tuple[Lam, Tensor | None] | None:
-        """(λ, anchor) where the gradient is λ(θ − anchor), so that `pull_` goes straight to it; else None."""
-        ...
-
-    def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """(A, b) with λ ∂g/∂θ = A θ − b, where g is quadratic."""
-        ...
 
 
 def _first(lam: Lam, a: int) -> Lam:
@@ -65,9 +40,6 @@ class Free:
 
     def pull_(self, theta: Tensor, step: float) -> None:
         pass
-
-    def straight(self) -> tuple[Lam, Tensor | None]:
-        return 0.0, None
 
     def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         return theta.new_zeros(()), theta.new_zeros(())
@@ -95,9 +67,6 @@ class Quadratic:
         anchor = self.anchor if a == self.anchor.shape[0] else self.anchor[:a]
         theta.lerp_(anchor, step * _first(self.lam, a))
 
-    def straight(self) -> tuple[Lam, Tensor]:
-        return self.lam, self.anchor
-
     def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         eye = torch.eye(theta.shape[1], dtype=theta.dtype, device=theta.device)
         lam = self.lam[..., None] if isinstance(self.lam, Tensor) else self.lam
@@ -118,9 +87,6 @@ class Linear:
 
     def pull_(self, theta: Tensor, step: float) -> None:
         theta.sub_(self.slope[: len(theta)], alpha=step)
-
-    def straight(self) -> None:
-        return None
 
     def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         return theta.new_zeros(()), -self.slope
@@ -164,9 +130,6 @@ class LpNorm:
 
     def pull_(self, theta: Tensor, step: float) -> None:
         theta.sub_(step * _first(self.lam, len(theta)) * self.slope(theta))
-
-    def straight(self) -> None:
-        return None
 
     def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         need(
@@ -273,9 +236,6 @@ class Projected:
 
     def pull_(self, theta: Tensor, step: float) -> None:
         self.P.lift(step * _first(self.lam, len(theta)) * self.slope(theta), into=theta)
-
-    def straight(self) -> None:
-        return None
 
     def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         if self.p != 2:

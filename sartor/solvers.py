@@ -11,8 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .core import ClientStack, Plan
-from .couplings import Coupling
+from .core import ClientStack, Coupling, Plan
 from .errors import need, not_negative, positive
 
 
@@ -64,17 +63,12 @@ class SGD:
         theta = theta.clone()
         speed = torch.zeros_like(theta) if self.momentum else None
         steps, repeats = (1, self.steps or 1) if self.reuse else (self.steps, 1)
-        straight = coupling.straight() if speed is None and not self.weight_decay else None
-        plan = Plan(self.batch, self.epochs, steps, start, stream, repeats, self.lr)
-        if straight is not None and local.descend_all_(theta, plan, *straight):
+        if speed is None and not self.weight_decay:
+            local.descend_(theta, Plan(self.batch, self.epochs, steps, start, stream, repeats, self.lr), coupling)
             return theta
-        now = theta
         for a, batch in local.batches(self.batch, epochs=self.epochs, steps=steps, start=start, stream=stream):
-            now = theta[:a] if a != len(now) else now
+            now = theta[:a]
             for _ in range(repeats):
-                if speed is None and not self.weight_decay:
-                    local.descend_(now, batch, self.lr, coupling.pull_)
-                    continue
                 g = local.grad(now, batch)
                 coupling.add_grad_(g, now)
                 if self.weight_decay:

@@ -7,7 +7,8 @@ import pytest
 import torch
 from method_runs import random
 
-from sartor.couplings import Coupling, Free, LpNorm, Projected, Projection, Quadratic
+from sartor.core import Coupling
+from sartor.couplings import Free, LpNorm, Projected, Projection, Quadratic
 
 
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0])

@@ -48,7 +48,7 @@ def test_solvers_step_like_pytorch_s(solver: Solver, theirs: object) -> None:
     schedule = {"epochs": solver.epochs, "steps": solver.steps}  # type: ignore[attr-defined]
     for _, batch in s.batches(7, **schedule):
         optimiser.zero_grad()
-        (s.loss(theta[None], batch).sum() + lam / 2 * ((theta - anchor) ** 2).sum()).backward()
+        (s.task.loss(theta[None], batch).sum() + lam / 2 * ((theta - anchor) ** 2).sum()).backward()
         optimiser.step()
     torch.testing.assert_close(ours[0], theta.detach())
     assert torch.equal(start, s.task.init(1))  # the start is left as it was

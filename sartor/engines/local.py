@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..client_table import Empty, Memory, Rows, rows_of, span
-from ..core import Method, Problem, State, Task
+from ..client_table import Empty, Memory, Rows, row_of, rows_of, span
+from ..core import Method, Problem, Stage, State, Task
 from ..data.clients import Clients
 from ..errors import Diverged, SartorError
 from . import forked
@@ -81,16 +81,18 @@ class LocalEngine:
         """The states whose rows may be written in place."""
         return {k: base for k, rows in self.states.items() if (base := rows.memory) is not None}
 
-    def map(self, stage: str, round: int, ids: Tensor, down: State) -> tuple[Tensor, State]:
+    def map(
+        self, stage: Stage, round: int, ids: Tensor, down: State, shared: Tensor | None = None
+    ) -> tuple[Tensor, State]:
         place = ids.numpy()
         chunks = self.cut(place)
         with one_thread():
             if stage != "train":
-                return ids, self._gathered(chunks, self._by_threads(stage, round, place, chunks, down))
+                return ids, self._gathered(chunks, self._by_threads(stage, round, place, chunks, down, shared))
             if self._team is not None and len(chunks) > 1 and self._team.fits(ids, down):
                 messages = self._team.play(round, ids, chunks, down)
             else:
-                found = self._by_threads(stage, round, place, chunks, down)
+                found = self._by_threads(stage, round, place, chunks, down, shared)
                 for base in self._memory.values():
                     base.lay_out()
                 kept = [(ids[torch.from_numpy(here)], state) for here, (state, _) in zip(chunks, found, strict=True)]
@@ -101,12 +103,22 @@ class LocalEngine:
         return ids, messages
 
     def _by_threads(
-        self, stage: str, round: int, place: np.ndarray, chunks: list[np.ndarray], down: State
+        self,
+        stage: Stage,
+        round: int,
+        place: np.ndarray,
+        chunks: list[np.ndarray],
+        down: State,
+        shared: Tensor | None,
     ) -> list[tuple[State, State]]:
         """New states and messages of each chunk."""
-        return self._each(
-            lambda here: self._stage(stage, round, place[here], rows_of(down, torch.from_numpy(here))), chunks
-        )
+
+        def work(here: np.ndarray) -> tuple[State, State]:
+            rows = torch.from_numpy(here)
+            model = None if shared is None else row_of(shared, rows)
+            return self._stage(stage, round, place[here], rows_of(down, rows), model)
+
+        return self._each(work, chunks)
 
     def _gathered(self, chunks: list[np.ndarray], found: list[tuple[State, State]]) -> State:
         """The chunks' messages as one, in the order of the ids."""
@@ -156,7 +168,9 @@ class LocalEngine:
         together = _SIDE_BY_SIDE if n * self.task.size >= _WORTH_IT else 1
         return np.array_split(by_size, min(n, -(-n // (fits * together)) * together))
 
-    def _stage(self, stage: str, round: int, ids: np.ndarray, down: State) -> tuple[State, State]:
+    def _stage(
+        self, stage: Stage, round: int, ids: np.ndarray, down: State, shared: Tensor | None = None
+    ) -> tuple[State, State]:
         rows = torch.from_numpy(ids)
         state = {k: v[rows] for k, v in self.states.items()}
         if stage != "train":  # methods train on copies, but score states where they lie
@@ -165,12 +179,13 @@ class LocalEngine:
         task = self._tasks.get()
         try:
             stack = Stack(task, self.data, ids, visits.to(self.data.x.device), round, self.seed)
-            return self._at(stage, round, state, down, stack)
+            return self._at(stage, round, state, down, shared, stack)
         finally:
             self._tasks.put(task)
 
-    def _at(self, stage: str, round: int, state: State, down: State, stack: Stack) -> tuple[State, State]:
-        shared = down.pop("global", None)
+    def _at(
+        self, stage: Stage, round: int, state: State, down: State, shared: Tensor | None, stack: Stack
+    ) -> tuple[State, State]:
         if stage == "train":
             new, message = self.method.client(state, down, stack)
             self._check_finite(round, stack.ids, new | message)
@@ -233,9 +248,11 @@ class SerialEngine(LocalEngine):
     ) -> None:
         super().__init__(method, task, data, start, seed, chunk=1, workers=1, store=store)
 
-    def _stage(self, stage: str, round: int, ids: np.ndarray, down: State) -> tuple[State, State]:
+    def _stage(
+        self, stage: Stage, round: int, ids: np.ndarray, down: State, shared: Tensor | None = None
+    ) -> tuple[State, State]:
         try:
-            return super()._stage(stage, round, ids, down)
+            return super()._stage(stage, round, ids, down, shared)
         except Diverged:
             raise
         except Exception as e:
@@ -254,4 +271,5 @@ def problem_of(task: Task, data: Clients, seed: int, pretrained: bool = False) -
     count = data.counts("train")
     start = task.init(None if pretrained else seed).to(data.x)
     share = torch.as_tensor(count / count.sum(), dtype=start.dtype, device=start.device)
-    return Problem(start, share, seed, task.blocks, task.kind, task.linear, int(count.max()))
+    linear = task.dense is not None and task.dense.linear
+    return Problem(start, share, seed, task.blocks, task.kind, linear, int(count.max()))

@@ -1,4 +1,4 @@
-"""A stack of clients in one round: the `Local` that a method sees, and the scores of models on the stack's data."""
+"""A stack of clients in one round: the `ClientStack` that a method sees, and the scores of models on its data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ..client_table import row_of
-from ..core import Batch, Plan, Pull, State, Task
+from ..core import Back, Batch, Coupling, Plan, State, Task
+from ..couplings import Free, Quadratic
 from ..data.clients import Clients
 from ..seeds import hashes, orders
 from ..tasks import compiled, linear_steps
@@ -41,10 +42,11 @@ class Stack:
         self, size: int, *, epochs: int = 1, steps: int | None = None, start: int = 0, stream: int = 0
     ) -> Iterator[tuple[int, Batch]]:
         takes = self._takes(size, epochs, steps)
-        index, ys, weights = (v.unbind() for v in self._order(stream, size, start + takes))
+        until = start + int(takes.max())
+        index, ys, weights = (v[start:until].unbind() for v in self._order(stream, size, start + takes))
         keys = self._keys(stream)
-        for t, a in enumerate(_at_work(takes), start):
-            rows, y, weight, key = index[t], ys[t], weights[t], keys + t if self.task.random else keys
+        for t, a in enumerate(_at_work(takes)):
+            rows, y, weight, key = index[t], ys[t], weights[t], keys + (start + t) if self.task.random else keys
             if a < len(keys):
                 rows, y, weight, key = rows[:a], y[:a], weight[:a], key[:a]
             yield a, Batch(self._inputs(rows), y, weight, key)
@@ -93,26 +95,37 @@ class Stack:
         x = self.data.x.index_select(0, rows.view(-1))
         return x.view(rows.shape + x.shape[1:])
 
-    def loss(self, theta: Tensor, batch: Batch) -> Tensor:
-        return self.task.loss(theta, batch)
-
     def grad(self, theta: Tensor, batch: Batch) -> Tensor:
         self._count(len(theta))
         return self.task.grad(theta, batch)
 
-    def descend_(self, theta: Tensor, batch: Batch, lr: float, pull: Pull) -> None:
-        self._count(len(theta))
-        self.task.descend_(theta, batch, lr, pull)
+    def descend_(self, theta: Tensor, plan: Plan, coupling: Coupling) -> None:
+        """Compiled where the model is one linear layer and the coupling pulls straight, else step by step."""
+        if self._compiled(theta, coupling):
+            self._descend_compiled_(theta, plan, coupling)
+            return
+        now = theta
+        schedule = self.batches(plan.size, epochs=plan.epochs, steps=plan.steps, start=plan.start, stream=plan.stream)
+        for a, batch in schedule:
+            now = theta[:a] if a != len(now) else now
+            for _ in range(plan.repeats):
+                self._count(a)
+                self.task.descend_(now, batch, plan.lr, coupling.pull_)
 
-    def descend_all_(self, theta: Tensor, plan: Plan, lam: float | Tensor, anchor: Tensor | None) -> bool:
-        kind = self.task.one_layer
-        if kind is None or theta.device.type != "cpu" or not compiled.available():
-            return False
+    def _compiled(self, theta: Tensor, coupling: Coupling) -> bool:
+        dense = self.task.dense
+        plain = dense is not None and len(dense.biases) == 1 and isinstance(coupling, Free | Quadratic)
+        return plain and theta.device.type == "cpu" and compiled.available()
+
+    def _descend_compiled_(self, theta: Tensor, plan: Plan, coupling: Coupling) -> None:
+        dense = self.task.dense
+        assert dense is not None
         takes = self._takes(plan.size, plan.epochs, plan.steps)
         rows, y, weight = (v[plan.start :] for v in self._order(plan.stream, plan.size, plan.start + takes))
         self._count(len(theta), takes * plan.repeats)
-        linear_steps.descend_(*kind, theta, self.data.x, rows, y, weight, takes, plan.repeats, plan.lr, lam, anchor)
-        return True
+        lam, anchor = (coupling.lam, coupling.anchor) if isinstance(coupling, Quadratic) else (0.0, None)
+        layer = dense.loss, dense.biases[0]
+        linear_steps.descend_(*layer, theta, self.data.x, rows, y, weight, takes, plan.repeats, plan.lr, lam, anchor)
 
     # --- whole parts ------------------------------------------------------------------------------------------------
 
@@ -165,11 +178,8 @@ class Stack:
         taken, places = self._counter
         np.add.at(taken, places[:a], steps)
 
-    def outputs(self, theta: Tensor, batch: Batch) -> Tensor:
-        return self.task.outputs(theta, batch)
-
-    def pullback(self, theta: Tensor, batch: Batch, slope: Tensor) -> Tensor:
-        return self.task.pullback(theta, batch, slope)
+    def vjp(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Back]:
+        return self.task.vjp(theta, batch)
 
     def design(self) -> tuple[Tensor, Tensor, Tensor]:
         _, batch = next(self._sweep("train", int(self.counts.max())))

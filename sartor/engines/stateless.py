@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..client_table import Rows
-from ..core import State
+from ..core import Stage, State
 from .local import LocalEngine
 
 
@@ -17,11 +17,18 @@ class StatelessEngine:
         self.start = {k: rows.start for k, rows in engine.states.items()}
 
     def __call__(
-        self, stage: str, round: int, ids: Tensor, state: State, visits: Tensor, down: State
+        self,
+        stage: Stage,
+        round: int,
+        ids: Tensor,
+        state: State,
+        visits: Tensor,
+        down: State,
+        shared: Tensor | None = None,
     ) -> tuple[State, State, Tensor]:
         engine, m = self.engine, self.engine.clients
         engine.states = {k: Rows(m, start, None, ((ids, state[k]),)) for k, start in self.start.items()}
         engine.visits[ids] = visits
         before = engine.taken(ids)
-        _, message = engine.map(stage, round, ids, down)
+        _, message = engine.map(stage, round, ids, down, shared)
         return {k: rows[ids] for k, rows in engine.states.items()}, message, engine.taken(ids) - before

@@ -22,6 +22,7 @@ from ..storage import read_json, write_json
 from . import table_schema
 from .rounds.agreement import check
 from .rounds.messages import Damaged, Message, Spec, decode, encode, spec_of
+from .rounds.remote_clients import GLOBAL
 from .rounds.remote_engine import STEPS, RemoteEngine, Transport, Waiting
 from .site import agreed
 from .terms import downlinks, shared, terms
@@ -169,5 +170,5 @@ def _answers(recipe: Recipe, clients: Clients) -> dict[str, Spec]:
     one, sent = torch.zeros(1, dtype=torch.int64), downlinks(result)
     _, message = result.run.engine.map("train", 0, one, sent["train"])
     trained = {f"message/{k}": v for k, v in message.items()} | {STEPS: torch.zeros(1, dtype=torch.int64)}
-    _, scores = result.run.engine.map("evaluate", 0, one, sent["evaluate"])
+    _, scores = result.run.engine.map("evaluate", 0, one, sent["train"], sent["evaluate"].get(GLOBAL))
     return {"train": spec_of(trained), "evaluate": spec_of(scores), "personal": {}}

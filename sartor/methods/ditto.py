@@ -66,12 +66,6 @@ class Ditto(Method):
     def sends(self) -> tuple[Sent, ...]:  # type: ignore[override]
         return self.G.sends
 
-    def client_weights(self, share: Tensor) -> Tensor:
-        return self.G.client_weights(share)
-
-    def averaging(self) -> Method | None:
-        return self.G.averaging()
-
     def init(self, problem: Problem) -> tuple[Server, State]:
         server, state = self.G.init(problem)
         down = self.G.downlink(server, torch.arange(1), 0)
@@ -94,9 +88,6 @@ class Ditto(Method):
             new["v"] = self.solver.minimise(local, state["v"], Quadratic(self.lam, down["w"]), stream=stream)
         return new, message
 
-    def exposes(self) -> str:
-        return self.G.exposes()
-
     def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         return self.G.server(server, ids, messages, weights, round)
 
@@ -107,6 +98,15 @@ class Ditto(Method):
         if self.joint:
             return state["v"]
         return self.solver.minimise(local, down["w"], Quadratic(self.lam, down["w"]), stream=1)
+
+    def averaging(self) -> Method | None:
+        return self.G.averaging()
+
+    def client_weights(self, share: Tensor) -> Tensor:
+        return self.G.client_weights(share)
+
+    def exposes(self) -> str:
+        return self.G.exposes()
 
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         w, v = down["w"], self.personal(state, down, local)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import Batch, ClientStack, Method, Problem, Server, State
+from ..core import Batch, ClientStack, Method, State
 from ..couplings import Free, Quadratic
 from ..errors import need, positive
 from ..solvers import SGD, Solver
@@ -48,9 +48,6 @@ class EWC(Method):
         super().__post_init__()
         positive("EWC", lam=self.lam)
         need(self.fisher_batch >= 1, f"EWC needs fisher_batch >= 1; got {self.fisher_batch}.")
-
-    def init(self, problem: Problem) -> tuple[Server, State]:
-        return {"w": problem.start}, {}
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         return {}, {"w": self.solver.minimise(local, down["w"], Free())}

@@ -48,11 +48,6 @@ class FedADMM(Method):
         w = problem.start
         return remembering(problem.clients, w, self.aggregate), {"w": w, "scaled": 0 * w}
 
-    def coupling(self, w: Tensor, scaled: Tensor, local: ClientStack) -> Quadratic:
-        """ρ/(2α_i) ‖w_i − (w − π_i/ρ)‖²; `scaled` is π_i/ρ."""
-        rho = self.rho if self.weighting == "uniform" else self.rho / (local.clients * local.share)
-        return Quadratic(rho, w - scaled)
-
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         w, scaled = down["w"], state["scaled"]
         start = w if self.start == "global" else state["w"]
@@ -60,11 +55,16 @@ class FedADMM(Method):
         scaled = scaled + (w_i - w)
         return {"w": w_i, "scaled": scaled}, {"u": w_i + scaled}
 
-    def exposes(self) -> str:
-        return "" if self.weighting == "uniform" else "its share of all samples; use weighting=uniform"
-
     def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         return mean_of_last(server, ids, messages, self.aggregate)
+
+    def coupling(self, w: Tensor, scaled: Tensor, local: ClientStack) -> Quadratic:
+        """ρ/(2α_i) ‖w_i − (w − π_i/ρ)‖²; `scaled` is π_i/ρ."""
+        rho = self.rho if self.weighting == "uniform" else self.rho / (local.clients * local.share)
+        return Quadratic(rho, w - scaled)
+
+    def exposes(self) -> str:
+        return "" if self.weighting == "uniform" else "its share of all samples; use weighting=uniform"
 
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         facts = {"primal_residual": (state["w"] - down["w"]).norm(dim=1)}

@@ -54,6 +54,37 @@ class FedAMP(Method):
             positive("FedAMP", alpha=self.alpha)
             need(self.attention != "cosine", "HeurFedAMP has no alpha: eq. (11) has a constant self_weight.")
 
+    def init(self, problem: Problem) -> tuple[Server, State]:
+        w, m = problem.start, problem.clients
+        products = {} if self.among == "cohort" else {"products": w.double().square().sum().expand(m, m)}
+        return {"w": Rows(m, w)} | products, {"w": w}
+
+    def downlink(self, server: Server, ids: Tensor, round: int) -> State:
+        if self.among == "cohort":
+            W = server["w"][ids]
+            G, ids = gram(W), torch.arange(len(ids))
+        else:
+            W, G = server["w"].whole(), server["products"]
+        xi = self.weights(G[ids], G.diagonal(), ids)
+        return {"u": xi.to(W) @ W}
+
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
+        u = down["u"]
+        w = self.solver.minimise(local, u, Quadratic(1 / self.beta_k(local.round), u))
+        return {"w": w}, {"w": w}
+
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
+        W = server["w"].replaced(ids, messages["w"])
+        if self.among == "cohort":
+            return {"w": W}
+        return {"w": W, "products": regram(server["products"], W.whole(), ids)}
+
+    def shared(self, server: Server) -> None:
+        return None
+
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
+        return state["w"]
+
     def beta_k(self, k: int) -> float:
         return self.beta * self.beta_decay ** (k // self.beta_every)
 
@@ -80,25 +111,6 @@ class FedAMP(Method):
         xi[torch.arange(len(ids)), ids] = (1 - xi.sum(1)).clamp(min=0)
         return xi
 
-    def init(self, problem: Problem) -> tuple[Server, State]:
-        w, m = problem.start, problem.clients
-        products = {} if self.among == "cohort" else {"products": w.double().square().sum().expand(m, m)}
-        return {"w": Rows(m, w)} | products, {"w": w}
-
-    def downlink(self, server: Server, ids: Tensor, round: int) -> State:
-        if self.among == "cohort":
-            W = server["w"][ids]
-            G, ids = gram(W), torch.arange(len(ids))
-        else:
-            W, G = server["w"].whole(), server["products"]
-        xi = self.weights(G[ids], G.diagonal(), ids)
-        return {"u": xi.to(W) @ W}
-
-    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
-        u = down["u"]
-        w = self.solver.minimise(local, u, Quadratic(1 / self.beta_k(local.round), u))
-        return {"w": w}, {"w": w}
-
     def fresh(self, problem: Problem, server: Server) -> State:
         return {"w": server["w"].whole().mean(0)}
 
@@ -112,18 +124,6 @@ class FedAMP(Method):
             products, with_own = known.double() @ own, torch.cat([squares, (own @ own)[None]])
             mixed.append(self.weights(products[None], with_own, m, shrink=True).to(known) @ known)
         return {"u": torch.cat(mixed)}
-
-    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
-        W = server["w"].replaced(ids, messages["w"])
-        if self.among == "cohort":
-            return {"w": W}
-        return {"w": W, "products": regram(server["products"], W.whole(), ids)}
-
-    def shared(self, server: Server) -> None:
-        return None
-
-    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
-        return state["w"]
 
     def collaboration(self, server: Server) -> Tensor | None:
         if self.among == "cohort":

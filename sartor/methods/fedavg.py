@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import ClientStack, Method, Problem, Server, State
+from ..core import ClientStack, Method, Server, State
 from ..couplings import Free, Quadratic
 from ..errors import not_negative
 from ..solvers import SGD, Solver
@@ -35,9 +35,6 @@ class FedAvg(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         not_negative("FedProx", mu=self.mu)
-
-    def init(self, problem: Problem) -> tuple[Server, State]:
-        return {"w": problem.start}, {}
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         w = down["w"]

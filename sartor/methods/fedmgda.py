@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..aggregators import fair_direction
-from ..core import ClientStack, Method, Problem, Server, State
+from ..core import ClientStack, Method, Server, State
 from ..couplings import Free
 from ..errors import need, positive
 from ..solvers import SGD, Solver
@@ -40,9 +40,6 @@ class FedMGDA(Method):
         super().__post_init__()
         positive("FedMGDA+", eta=self.eta, decay=self.decay)
         need(0 <= self.epsilon <= 1, f"FedMGDA+ needs epsilon in [0, 1]; got {self.epsilon}.")
-
-    def init(self, problem: Problem) -> tuple[Server, State]:
-        return {"w": problem.start}, {}
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         return {}, {"w": self.solver.minimise(local, down["w"], Free())}

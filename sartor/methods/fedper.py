@@ -11,46 +11,22 @@ base under the client's own layers; there is no global model.
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import ClassVar
 
 from ..aggregators import Aggregator, mean
-from ..core import ClientStack, Method, Problem, Server, State
-from ..couplings import Free
 from ..solvers import SGD, Solver
-from .parts.body_and_head import body_and_head
-from .parts.other_losses import ModelPart
+from .parts.body_and_head import SplitModel
 
 
 @dataclass(frozen=True)
-class FedPer(Method):
+class FedPer(SplitModel):
     """A shared representation, a head of each client's own, trained together."""
 
     head: int = 1
     weighting: str = "size"
     solver: Solver = SGD()
     aggregate: Aggregator = mean
-
-    def init(self, problem: Problem) -> tuple[Server, State]:
-        body, head = body_and_head("FedPer", problem, self.head)
-        return {"w": problem.start[body]}, {"head": problem.start[head]}
-
-    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
-        whole = self.solver.minimise(local, torch.cat([down["w"], state["head"]], dim=1), Free())
-        k = down["w"].shape[1]
-        return {"head": whole[:, k:]}, {"w": whole[:, :k]}
-
-    def shared(self, server: Server) -> None:
-        return None
-
-    def join(self, state: State, down: State, local: ClientStack) -> State:
-        """A newcomer trains its own layers only: the base is not its to change."""
-        whole, k = torch.cat([down["w"], state["head"]], dim=1), down["w"].shape[1]
-        return {"head": self.solver.minimise(ModelPart(local, whole, slice(k, None)), state["head"], Free())}
-
-    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
-        return torch.cat([down["w"], state["head"]], dim=1)
+    own: ClassVar[str] = "head"
 
 
 ABOUT = {

@@ -12,20 +12,20 @@ trains them together. The personal model is h_i ∘ φ with the latest φ; there
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import ClientStack, Method, Problem, Server, State
+from ..core import ClientStack, State
 from ..couplings import Free
 from ..solvers import SGD, Solver
-from .parts.body_and_head import body_and_head
+from .parts.body_and_head import SplitModel
 from .parts.other_losses import ModelPart
 
 
 @dataclass(frozen=True)
-class FedRep(Method):
+class FedRep(SplitModel):
     """A shared representation, a head of each client's own, trained in turn."""
 
     head: int = 1
@@ -33,31 +33,19 @@ class FedRep(Method):
     solver: Solver = SGD()
     head_solver: Solver | None = None  # none: the same as `solver`
     aggregate: Aggregator = mean
-
-    def init(self, problem: Problem) -> tuple[Server, State]:
-        body, head = body_and_head("FedRep", problem, self.head)
-        return {"w": problem.start[body]}, {"head": problem.start[head]}
+    own: ClassVar[str] = "head"
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
-        phi, h = down["w"], state["head"]
-        body, head = slice(0, phi.shape[1]), slice(phi.shape[1], None)
-        whole = torch.cat([phi, h], dim=1)
-        h = (self.head_solver or self.solver).minimise(ModelPart(local, whole, head), h, Free(), stream=1)
-        whole = torch.cat([phi, h], dim=1)
-        phi = self.solver.minimise(ModelPart(local, whole, body), phi, Free())
+        h = self.own_head(state, down, local)
+        body, _ = self.parts(state, down)
+        phi = self.solver.minimise(ModelPart(local, self.whole({"head": h}, down), body), down["w"], Free())
         return {"head": h}, {"w": phi}
 
-    def shared(self, server: Server) -> None:
-        return None
-
     def join(self, state: State, down: State, local: ClientStack) -> State:
-        """A newcomer trains its head only."""
-        whole, head = torch.cat([down["w"], state["head"]], dim=1), slice(down["w"].shape[1], None)
-        h = (self.head_solver or self.solver).minimise(ModelPart(local, whole, head), state["head"], Free(), stream=1)
-        return {"head": h}
+        return {"head": self.own_head(state, down, local)}
 
-    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
-        return torch.cat([down["w"], state["head"]], dim=1)
+    def own_head(self, state: State, down: State, local: ClientStack) -> Tensor:
+        return self.own_part(state, down, local, self.head_solver or self.solver, stream=1)
 
 
 ABOUT = {

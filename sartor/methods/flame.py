@@ -11,9 +11,8 @@
 
 As written: the θ-step is anchored at the client's own w_i; `anchor="global"` anchors it at the received w, as the
 authors' code does. Local epochs are the solver's, and (12), (13) run once a round. π_i = λα_i(θ_i − w_i) after every
-update (Lemma 3; it holds at the start as θ_i = w_i), so only θ and w are kept, and (12), (13) become two linear
-interpolations. A robust `aggregate` makes FLAME
-inexact, even on clean data.
+update (Lemma 3; it holds at the start as θ_i = w_i), so only θ_i and w_i are kept, and (12), (13) are linear
+interpolations. A robust `aggregate` makes FLAME inexact, even on clean data.
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ from ..core import ClientStack, Method, Problem, Sent, Server, State
 from ..couplings import Quadratic
 from ..errors import one_of, positive
 from ..solvers import SGD, Inexact, Solver
-from .parts.diagnostics import flame_theorem1, inner_loop_warnings, prox_facts, prox_slope
+from .parts.diagnostics import prox_slope
+from .parts.flame_facts import flame_facts, flame_warnings
 from .parts.last_messages import mean_of_last, remembering
 
 
@@ -53,69 +53,49 @@ class FLAME(Method):
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         w = problem.start
-        start = {"theta": w, "w": w} | ({"gap": w.new_zeros(1)} if isinstance(self.solver, Inexact) else {})
-        return remembering(problem.clients, w, self.aggregate), start
-
-    def lam_alpha(self, local: ClientStack) -> float | Tensor:
-        return self.lam / local.clients if self.weighting == "uniform" else self.lam * local.share
+        gap = {"gap": w.new_zeros(1)} if isinstance(self.solver, Inexact) else {}
+        return remembering(problem.clients, w, self.aggregate), {"theta": w, "w": w} | gap
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
-        w, theta, w_i, la, rho = down["w"], state["theta"], state["w"], self.lam_alpha(local), self.rho
-        coupling = Quadratic(self.lam, w_i if self.anchor == "local" else w)
-        new = self.solver.minimise(local, theta, coupling)
-        w_i = (new - theta).add_(w_i).lerp_(w, rho / (la + rho))  # (12): (λα θ' + ρ w − π) / (λα + ρ)
-        u = w_i.lerp(new, la / rho)  # (13): w_i + π'/ρ
-        kept = {"theta": new, "w": w_i}
+        w, la = down["w"], self.lam_alpha(local)
+        coupling = Quadratic(self.lam, state["w"] if self.anchor == "local" else w)
+        theta = self.solver.minimise(local, state["theta"], coupling)  # (11)
+        w_i = local_model(theta, w, state, la, self.rho)  # (12)
+        u = message(theta, w_i, la, self.rho)  # (13)
+        gap = {}
         if isinstance(self.solver, Inexact):
-            kept["gap"] = prox_slope(local, new, coupling).square().sum(1, keepdim=True)
-        return kept, {"u": u}
-
-    def exposes(self) -> str:
-        return "" if self.weighting == "uniform" else "its share of all samples; use weighting=uniform"
+            gap["gap"] = prox_slope(local, theta, coupling).square().sum(1, keepdim=True)
+        return {"theta": theta, "w": w_i} | gap, {"u": u}
 
     def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
-        return mean_of_last(server, ids, messages, self.aggregate)
+        return mean_of_last(server, ids, messages, self.aggregate)  # (14)
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return state["theta"]
 
+    def lam_alpha(self, local: ClientStack) -> float | Tensor:
+        """λα_i, a number or [c, 1]."""
+        return self.lam / local.clients if self.weighting == "uniform" else self.lam * local.share
+
+    def exposes(self) -> str:
+        return "" if self.weighting == "uniform" else "its share of all samples; use weighting=uniform"
+
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:
-        """L as the mean over clients, the residuals of (16), and how far (17) was met."""
-        w, theta, w_i, la, m = down["w"], state["theta"], state["w"], self.lam_alpha(local), local.clients
-        pi, coupling = la * (theta - w_i), Quadratic(self.lam, w_i)
-        alpha = la / self.lam
-        alpha = alpha[:, 0] if isinstance(alpha, Tensor) else alpha
-        away = w_i - w
-        L = (
-            alpha * (local.full_loss(theta) + coupling.value(theta))
-            + (pi * away).sum(1)
-            + self.rho / 2 * (away**2).sum(1)
-        )
-        facts = {"lagrangian": m * L, "primal_residual": away.norm(dim=1), "dual_mean": pi}
-        facts |= {"dual_residual": (pi - la * (theta - w)).norm(dim=1)} | prox_facts(
-            local, theta, coupling, self.solver
-        )
-        holds = flame_theorem1(alpha * self.lam, self.rho, alpha * facts["smoothness"])
-        facts["theorem1_holds"] = holds.all(1).to(w.dtype)
-        if isinstance(self.solver, Inexact):
-            missed = state["gap"][:, 0] > self.solver.tolerance(local.visits) * (1 + 1e-6)
-            facts |= {"inexact_gap": state["gap"][:, 0], "inexact_missed": missed.to(w.dtype)}
-        return facts
+        return flame_facts(state, down["w"], local, self.lam, self.rho, self.lam_alpha(local), self.solver)
 
     def warnings(self, server: Server, round: int, facts: Mapping[str, float]) -> list[str]:
-        m = len(server["u"])
-        x = self.lam / m if self.weighting == "uniform" else self.lam  # the largest λα_i there can be
-        said = inner_loop_warnings("FLAME", self.solver, self.lam, facts)
-        if self.weighting == "uniform" and self.rho < x:
-            said.append(
-                f"FLAME: ρ = {self.rho:g} < λα = {x:g}: the Lagrangian need not decrease; "
-                f"it cannot increase for ρ >= {2.5616 * x:.3g} with exact steps."
-            )
-        if facts.get("inexact_missed_mean", 0) > 0:
-            said.append(
-                f"FLAME: {facts['inexact_missed_mean']:.0%} of clients did not reach ‖∇‖² <= ε (17); raise max_steps."
-            )
-        return said
+        alike = self.lam / len(server["u"]) if self.weighting == "uniform" else None
+        return flame_warnings(self.lam, self.rho, alike, self.solver, facts)
+
+
+def local_model(theta: Tensor, w: Tensor, before: State, la: float | Tensor, rho: float) -> Tensor:
+    """(12): w_i = (λα_i θ_i + ρ w − π_i) / (λα_i + ρ), where π_i = λα_i(θ_i − w_i) of the round before."""
+    return (theta - before["theta"]).add_(before["w"]).lerp_(w, rho / (la + rho))
+
+
+def message(theta: Tensor, w_i: Tensor, la: float | Tensor, rho: float) -> Tensor:
+    """(13): u_i = w_i + π_i/ρ, where π_i = λα_i(θ_i − w_i) is what π_i + ρ(w_i − w) has become."""
+    return w_i.lerp(theta, la / rho)
 
 
 ABOUT = {

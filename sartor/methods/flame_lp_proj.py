@@ -43,15 +43,9 @@ class FlameLpProj(Method):
         positive("FLAME-Lp-Proj", lam=self.lam, rho=self.rho, d_sub=self.d_sub)
         one_of("FLAME-Lp-Proj", "anchor", self.anchor, ["local", "global"])
 
-    def P(self, d: int) -> Projection:
-        return Projection(self.d_sub, d, self.projection_seed, self.projection)
-
     def init(self, problem: Problem) -> tuple[Server, State]:
         w = self.P(len(problem.start)).project(problem.start[None])[0]
         return remembering(problem.clients, w, self.aggregate), {"theta": problem.start, "w": w}
-
-    def fresh(self, problem: Problem, server: Server) -> State:
-        return {"theta": problem.start, "w": server["w"]}  # anchored at the server's point of the subspace
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         w, theta, w_i, rho = down["w"], state["theta"], state["w"], self.rho
@@ -70,6 +64,12 @@ class FlameLpProj(Method):
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return state["theta"]
+
+    def P(self, d: int) -> Projection:
+        return Projection(self.d_sub, d, self.projection_seed, self.projection)
+
+    def fresh(self, problem: Problem, server: Server) -> State:
+        return {"theta": problem.start, "w": server["w"]}  # anchored at the server's point of the subspace
 
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         theta, w_i = state["theta"], state["w"]

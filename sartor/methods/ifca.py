@@ -49,22 +49,10 @@ class IFCA(Method):
     def downlink(self, server: Server, ids: Tensor, round: int) -> State:
         return {"w": server["w"].expand(len(ids), -1, -1)}
 
-    def best(self, down: State, local: ClientStack) -> Tensor:
-        """ĵ [c]."""
-        losses = [local.full_loss(down["w"][:, j].contiguous()) for j in range(self.k)]
-        return torch.stack(losses).argmin(0)
-
-    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
-        j = self.best(down, local)
-        return down["w"][torch.arange(len(j)), j]
-
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         j = self.best(down, local)
         theta = self.solver.minimise(local, down["w"][torch.arange(len(j)), j], Free())
         return {}, {"w": theta, "s": torch.nn.functional.one_hot(j, self.k).to(theta.dtype)}
-
-    def exposes(self) -> str:
-        return "the cluster that fits its data best; use ditto or fedavg"
 
     def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         theta = server["w"].clone()
@@ -76,6 +64,18 @@ class IFCA(Method):
 
     def shared(self, server: Server) -> None:
         return None
+
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
+        j = self.best(down, local)
+        return down["w"][torch.arange(len(j)), j]
+
+    def best(self, down: State, local: ClientStack) -> Tensor:
+        """ĵ [c]."""
+        losses = [local.full_loss(down["w"][:, j].contiguous()) for j in range(self.k)]
+        return torch.stack(losses).argmin(0)
+
+    def exposes(self) -> str:
+        return "the cluster that fits its data best; use ditto or fedavg"
 
 
 ABOUT = {

@@ -49,11 +49,6 @@ class L2SGD(Method):
             need(0 < self.p < 1, f"L2GD needs 0 < p < 1; got {self.p}.")
             need(isinstance(self.solver, SGD), "L2GD takes plain gradient steps; use the sgd solver.")
 
-    def steps(self, p: float, round: int) -> tuple[int, int]:
-        """How many mean steps, then how many gradient steps the coins give in this round."""
-        draw = stream(self.coins, "coins of L2GD", round)
-        return int(draw.geometric(1 - p)), int(draw.geometric(p))
-
     def init(self, problem: Problem) -> tuple[Server, State]:
         x = problem.start
         return remembering(problem.clients, x, self.aggregate), {"x": x}
@@ -75,6 +70,11 @@ class L2SGD(Method):
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return state["x"]
+
+    def steps(self, p: float, round: int) -> tuple[int, int]:
+        """How many mean steps, then how many gradient steps the coins give in this round."""
+        draw = stream(self.coins, "coins of L2GD", round)
+        return int(draw.geometric(1 - p)), int(draw.geometric(p))
 
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         return prox_facts(local, state["x"], Quadratic(self.lam, down["w"]), self.solver)

@@ -11,47 +11,22 @@ under the latest head; there is no global model.
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import ClassVar
 
 from ..aggregators import Aggregator, mean
-from ..core import ClientStack, Method, Problem, Server, State
-from ..couplings import Free
 from ..solvers import SGD, Solver
-from .parts.body_and_head import body_and_head
-from .parts.other_losses import ModelPart
+from .parts.body_and_head import SplitModel
 
 
 @dataclass(frozen=True)
-class LGFedAvg(Method):
+class LGFedAvg(SplitModel):
     """A representation of each client's own, a shared head; only the head is sent."""
 
     head: int = 1
     weighting: str = "size"
     solver: Solver = SGD()
     aggregate: Aggregator = mean
-
-    def init(self, problem: Problem) -> tuple[Server, State]:
-        body, head = body_and_head("LG-FedAvg", problem, self.head)
-        return {"w": problem.start[head]}, {"body": problem.start[body]}
-
-    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
-        whole = torch.cat([state["body"], down["w"]], dim=1)
-        whole = self.solver.minimise(local, whole, Free())
-        k = state["body"].shape[1]
-        return {"body": whole[:, :k]}, {"w": whole[:, k:]}
-
-    def shared(self, server: Server) -> None:
-        return None
-
-    def join(self, state: State, down: State, local: ClientStack) -> State:
-        """A newcomer trains its own representation only, under the head that is there."""
-        whole, k = torch.cat([state["body"], down["w"]], dim=1), state["body"].shape[1]
-        return {"body": self.solver.minimise(ModelPart(local, whole, slice(0, k)), state["body"], Free())}
-
-    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
-        return torch.cat([state["body"], down["w"]], dim=1)
+    own: ClassVar[str] = "body"
 
 
 ABOUT = {

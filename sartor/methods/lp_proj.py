@@ -48,9 +48,6 @@ class LpProj(Method):
         need(self.R >= 1, f"Lp-Proj needs R >= 1 local rounds; got {self.R}.")
         one_of("Lp-Proj", "first", self.first, ["projected", "zero"])
 
-    def P(self, d: int) -> Projection:
-        return Projection(self.d_sub, d, self.projection_seed, self.projection)
-
     def init(self, problem: Problem) -> tuple[Server, State]:
         w = self.P(len(problem.start)).project(problem.start[None])[0]
         return {"w": w if self.first == "projected" else 0 * w}, {"x": problem.start}
@@ -72,6 +69,9 @@ class LpProj(Method):
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return state["x"]
+
+    def P(self, d: int) -> Projection:
+        return Projection(self.d_sub, d, self.projection_seed, self.projection)
 
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         coupling = Projected(self.lam, down["w"], self.P(state["x"].shape[1]), self.p)

@@ -53,13 +53,6 @@ class MOCHA(Method):
         Omega = torch.eye(m, dtype=start.dtype, device=start.device) / m
         return {"v": Rows(m, 0 * start), "Omega": Omega}, {"alpha": start.new_zeros(problem.largest)}
 
-    def M(self, Omega: Tensor) -> Tensor:
-        """(λ_1 Ω⁻¹ + λ_2 I)⁻¹, without inverting Ω."""
-        values, U = torch.linalg.eigh(Omega)
-        values = values.clamp(min=0)
-        M: Tensor = (U * (values / (self.lam1 + self.lam2 * values))) @ U.T
-        return M
-
     def downlink(self, server: Server, ids: Tensor, round: int) -> State:
         rows = self.M(server["Omega"])[ids]
         return {"w": rows @ server["v"].whole(), "sigma": rows.abs().sum(1, keepdim=True)}
@@ -81,9 +74,6 @@ class MOCHA(Method):
             dv[:a].addcmul_((new - old)[:, None], x)
         return {"alpha": alpha}, {"v": dv}
 
-    def exposes(self) -> str:
-        return "v = Xᵀα, which must stay equal to what its duals α say, so noise cannot be added; use ditto or flame"
-
     def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         v, Omega = server["v"].replaced(ids, server["v"][ids] + messages["v"]), server["Omega"]
         if self.omega_every and (round + 1) % self.omega_every == 0:
@@ -92,6 +82,19 @@ class MOCHA(Method):
             root = (values.clamp(min=0) + self.epsilon).sqrt()
             Omega = ((U * (root / root.sum())) @ U.T).to(Omega.dtype)
         return {"v": v, "Omega": Omega}
+
+    def shared(self, server: Server) -> None:
+        return None
+
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
+        return down["w"]
+
+    def M(self, Omega: Tensor) -> Tensor:
+        """(λ_1 Ω⁻¹ + λ_2 I)⁻¹, without inverting Ω."""
+        values, U = torch.linalg.eigh(Omega)
+        values = values.clamp(min=0)
+        M: Tensor = (U * (values / (self.lam1 + self.lam2 * values))) @ U.T
+        return M
 
     def fresh(self, problem: Problem, server: Server) -> State:
         return {"alpha": problem.start.new_zeros(problem.largest), "v": 0 * problem.start}
@@ -105,11 +108,8 @@ class MOCHA(Method):
         new, message = self.client(state, down, local)
         return new | {"v": state["v"] + message["v"]}
 
-    def shared(self, server: Server) -> None:
-        return None
-
-    def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
-        return down["w"]
+    def exposes(self) -> str:
+        return "v = Xᵀα, which must stay equal to what its duals α say, so noise cannot be added; use ditto or flame"
 
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         """Each client's part of the duality gap, Σ_i ℓ(z_i) + ℓ*(−α_i) + α_i z_i; every term is at least 0."""

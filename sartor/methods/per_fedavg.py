@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import Batch, ClientStack, Method, Problem, Server, State
+from ..core import Batch, ClientStack, Method, State
 from ..couplings import Free
 from ..errors import one_of, positive
 from ..solvers import SGD, Solver
@@ -73,9 +73,6 @@ class PerFedAvg(Method):
         super().__post_init__()
         positive("Per-FedAvg", alpha=self.alpha, delta=self.delta)
         one_of("Per-FedAvg", "variant", self.variant, ["HF", "FO"])
-
-    def init(self, problem: Problem) -> tuple[Server, State]:
-        return {"w": problem.start}, {}
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         view = Meta(local, self.alpha, self.delta if self.variant == "HF" else None)

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..core import ClientStack, Method, Problem, Server, State
-from ..couplings import Free
+from ..core import Server, State
 from ..errors import SartorError, not_negative, positive
 from ..solvers import SGD, Solver
+from .parts.told_losses import TellsLoss
 
 
 @dataclass(frozen=True)
-class QFFL(Method):
+class QFFL(TellsLoss):
     """One global model; a client's loss counts to the power q + 1, so losses become more alike as q grows."""
 
     q: float = 0.1
@@ -41,16 +41,6 @@ class QFFL(Method):
         if self.L is None and lr is None:
             raise SartorError("q-FFL takes L = 1/lr from its solver, and this one has no lr; give L.")
         return self.L if self.L is not None else 1 / (lr or 1.0)
-
-    def init(self, problem: Problem) -> tuple[Server, State]:
-        return {"w": problem.start}, {}
-
-    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
-        w = down["w"]
-        return {}, {"w": self.solver.minimise(local, w, Free()), "loss": local.full_loss(w)}
-
-    def exposes(self) -> str:
-        return "the loss F_k(w), by which it is weighed; use fedavg"
 
     def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         w, q, L = server["w"], self.q, self.lipschitz()

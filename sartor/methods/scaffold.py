@@ -59,13 +59,13 @@ class SCAFFOLD(Method):
             new = c_i - c + (x - y) / (s.lr * (K if s.steps is None else s.steps))
         return {"c": new}, {"w": y, "c": new - c_i}
 
-    def exposes(self) -> str:
-        return "the change of its control variate, a second vector of another scale; use fedavg or fedprox"
-
     def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         x, dc = server["w"], messages["c"]
         step = self.average(server, messages, weights) - x
         return server | {"w": x + self.server_lr * step, "c": server["c"] + dc.sum(0) / int(server["N"])}
+
+    def exposes(self) -> str:
+        return "the change of its control variate, a second vector of another scale; use fedavg or fedprox"
 
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         return {"gradient_mean": local.full_grad(down["w"].contiguous())}

@@ -31,12 +31,12 @@ class NearPredictions(View):
         self.lam, self.w = lam, w
 
     def grad(self, theta: Tensor, batch: Batch) -> Tensor:
-        log_p = torch.log_softmax(self.local.outputs(theta, batch), -1)
-        log_q = torch.log_softmax(self.local.outputs(self.w[: len(theta)], batch), -1)
+        z, back = self.local.vjp(theta, batch)
+        log_p = torch.log_softmax(z, -1)
+        log_q = torch.log_softmax(self.local.vjp(self.w[: len(theta)], batch)[0], -1)
         p, r = log_p.exp(), log_p - log_q
         slope = p * (r - (p * r).sum(-1, keepdim=True)) + p - log_q.exp()
-        pulled = self.local.pullback(theta, batch, self.lam / 2 * batch.weight[..., None] * slope)
-        return self.local.grad(theta, batch).add_(pulled)
+        return self.local.grad(theta, batch).add_(back(self.lam / 2 * batch.weight[..., None] * slope))
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class SKL(Method):
             f"SKL compares class probabilities, so it needs cross-entropy; got {problem.loss} loss. "
             "Use ewc or ditto, or a softmax or mlp model.",
         )
-        return {"w": problem.start}, {}
+        return super().init(problem)
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         return {}, {"w": self.solver.minimise(local, down["w"], Free())}

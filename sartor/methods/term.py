@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import ClientStack, Method, Problem, Server, State
-from ..couplings import Free
+from ..core import Server, State
 from ..errors import need
 from ..solvers import SGD, Solver
+from .parts.told_losses import TellsLoss
 
 
 @dataclass(frozen=True)
-class TERM(Method):
+class TERM(TellsLoss):
     """One global model; clients weigh by e^{t·loss}, so that those served worst count more (or less: t < 0)."""
 
     t: float = 1.0
@@ -36,16 +36,6 @@ class TERM(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         need(math.isfinite(self.t), f"TERM needs a finite t; got {self.t}.")
-
-    def init(self, problem: Problem) -> tuple[Server, State]:
-        return {"w": problem.start}, {}
-
-    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
-        w = down["w"]
-        return {}, {"w": self.solver.minimise(local, w, Free()), "loss": local.full_loss(w)}
-
-    def exposes(self) -> str:
-        return "the loss F_k(w), by which it is weighed; use fedavg"
 
     def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         tilted = torch.softmax(weights.log() + self.t * messages["loss"], 0)  # π_k

@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..core import ClientStack, Method, Server, State, Task
+from ..core import ClientStack, Method, Server, Stage, State, Task
 from ..data.clients import Clients
 from ..engines import LocalEngine
 from ..errors import need
@@ -75,10 +75,10 @@ def serve(run: Run, task: Task, known: Clients, newcomers: Clients, steps: int) 
     return engine
 
 
-def query_clients(run: Run, engine: LocalEngine, stage: str) -> State:
+def query_clients(run: Run, engine: LocalEngine, stage: Stage) -> State:
     """Scores ("evaluate") or models ("personal") of the newcomers; the global model is scored beside theirs."""
     shared = run.method.shared(run.server)
-    down = {} if shared is None else {"global": shared.expand(engine.clients, -1)}
-    found = engine.map(stage, run.round, torch.arange(engine.clients), down)[1]
+    each = None if shared is None else shared.expand(engine.clients, -1)
+    found = engine.map(stage, run.round, torch.arange(engine.clients), {}, each)[1]
     found.pop("personal/steps", None)
     return found

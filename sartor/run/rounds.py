@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..client_table import Rows
-from ..core import Engine, Method, Problem, Server, State
+from ..core import Engine, Method, Problem, Server, Stage, State
 from ..engines.threads import one_thread
 from ..errors import Diverged, SartorError, Silent, need
 from ..judge.metrics import Scores, summarise, validated
@@ -203,14 +203,14 @@ class Run:
         kept: np.ndarray = np.where(self.hostile, np.nan, scores)
         return kept
 
-    def query_clients(self, stage: str) -> State:
+    def query_clients(self, stage: Stage) -> State:
         """Run a stage that changes nothing at every client, some at a time."""
         shared = self.method.shared(self.server)
         found: list[State] = []
         for ids in torch.split(torch.arange(self.problem.clients), _AT_ONCE):
             down = self.method.downlink(self.server, ids, self.round)
-            down |= {} if shared is None else {"global": shared.expand(len(ids), -1)}
-            found.append(self.engine.map(stage, self.round, ids, down)[1])
+            each = None if shared is None else shared.expand(len(ids), -1)
+            found.append(self.engine.map(stage, self.round, ids, down, each)[1])
         return {k: torch.cat([f[k] for f in found]) for k in found[0]}
 
     def save(self, path: Path, settings: str) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..core import Batch, Pull
+from ..core import Batch, Dense, Pull
 
 _NARROW = 16  # below so many outputs W·xᵀ is the faster product (by a third at 10), above x·Wᵀ is
 
@@ -28,11 +28,8 @@ class Layer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DenseNet:
-    """Linear layers with ReLU between them; `biases[l]` says whether layer l has a bias."""
-
-    biases: tuple[bool, ...]
-    loss: str
+class DenseNet(Dense):
+    """A fully connected model with its gradient."""
 
     @classmethod
     def of(cls, model: nn.Module, loss: str) -> DenseNet | None:
@@ -47,7 +44,8 @@ class DenseNet:
             return None
         if any(isinstance(m, nn.Flatten) and (i > 0 or m.start_dim != 1) for i, m in enumerate(model)):
             return None
-        return cls(tuple(m.bias is not None for m in linear if isinstance(m, nn.Linear)), loss)
+        found = [m for m in linear if isinstance(m, nn.Linear)]
+        return cls(tuple(m.bias is not None for m in found), found[-1].out_features, loss)
 
     def layers(self, params: list[Tensor]) -> list[Layer]:
         """The network's layers as views of a flat vector's parts `params`, each [a, ...]."""

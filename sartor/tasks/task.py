@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vjp, vmap
 
-from ..core import Batch, Pull, State
+from ..core import Back, Batch, Pull, State
 from ..errors import need, unknown
 from . import compiled
 from .client_layers import KeyedDropout, OwnBatchNorm, own_layers
@@ -85,13 +85,9 @@ class ModelTask:
         self._alone, self._scoring_alone = (  # for one client at a time
             fused(m) if compiled.available() else m for m in (self.training, self.scoring)
         )
-        self._dense = DenseNet.of(self.training, self.kind) if vectorise is None else None
-        single = self._dense is not None and len(self._dense.biases) == 1
-        self.one_layer = (self.kind, self._dense.biases[0]) if self._dense is not None and single else None
+        self.dense = DenseNet.of(self.training, self.kind) if vectorise is None else None
         self._laid_out: tuple[Tensor, list[Layer]] | None = None
         self._stacked_grad = Traced(self._grad_by_vmap, compile)
-        linear = [m for m in self.training.modules() if isinstance(m, nn.Linear)]
-        self.linear = self._dense is not None and len(linear) == 1 and linear[0].out_features == 1
         self._no_rule = False  # torch.func was tried and cannot do it
         self.random = bool(self._dropouts)
         self.has_statistics = bool(self._norms)
@@ -120,9 +116,9 @@ class ModelTask:
     def _probed(self, batch: Batch) -> None:
         theta = batch.x.new_zeros(1, self.size)
         self.grad(theta, batch)
-        if self._dense is None:
+        if self.dense is None:
             self.loss(theta, batch)
-            self.outputs(theta, batch)
+            self._outputs(theta, batch)
 
     # --- flat vectors -------------------------------------------------------------------------------------------------
 
@@ -191,9 +187,9 @@ class ModelTask:
 
     def grad(self, theta: Tensor, batch: Batch, train: bool = True) -> Tensor:
         """[a, d] → [a, d]."""
-        if self._dense is not None:
+        if self.dense is not None:
             out = torch.empty(theta.shape, dtype=theta.dtype, device=theta.device)
-            self._dense.grad(self._layers(theta), batch, self._dense.layers(self.unflatten(out)))
+            self.dense.grad(self._layers(theta), batch, self.dense.layers(self.unflatten(out)))
             return out
         if self.vectorise:
             return self._stacked_grad(train, theta, *batch)
@@ -216,8 +212,8 @@ class ModelTask:
 
     def descend_(self, theta: Tensor, batch: Batch, lr: float, pull: Pull) -> None:
         """theta −= lr ∇loss, in place, with `pull(theta, lr)` before the step lands."""
-        if self._dense is not None:
-            self._dense.descend_(theta, self._layers(theta), batch, lr, pull)
+        if self.dense is not None:
+            self.dense.descend_(theta, self._layers(theta), batch, lr, pull)
             return
         if self.vectorise:
             g = self.grad(theta, batch)
@@ -232,13 +228,16 @@ class ModelTask:
 
     def _layers(self, theta: Tensor) -> list[Layer]:
         """θ's layers; made once for the many steps that a solver takes with one tensor."""
-        assert self._dense is not None
+        assert self.dense is not None
         if self._laid_out is None or self._laid_out[0] is not theta:
-            self._laid_out = theta, self._dense.layers(self.unflatten(theta))
+            self._laid_out = theta, self.dense.layers(self.unflatten(theta))
         return self._laid_out[1]
 
-    def outputs(self, theta: Tensor, batch: Batch) -> Tensor:
-        """[a, d] → [a, b, k], as in training."""
+    def vjp(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Back]:
+        """Outputs [a, b, k], as in training, and the gradient [a, d] of Σ slope · outputs(θ) as a function of slope."""
+        return self._outputs(theta, batch), partial(self._pullback, theta, batch)
+
+    def _outputs(self, theta: Tensor, batch: Batch) -> Tensor:
         params, (x, _, weight, key) = self.unflatten(theta), batch
         if self.vectorise:
             stacked: Tensor = vmap(self._one_output, in_dims=(0, 0, 0, 0, None, None))(
@@ -250,9 +249,7 @@ class ModelTask:
         ]
         return torch.stack(each)
 
-    def pullback(self, theta: Tensor, batch: Batch, slope: Tensor) -> Tensor:
-        """The gradient [a, d] of Σ slope · outputs(θ)."""
-
+    def _pullback(self, theta: Tensor, batch: Batch, slope: Tensor) -> Tensor:
         def back(params: list[Tensor], x: Tensor, weight: Tensor, key: Tensor, slope: Tensor) -> list[Tensor]:
             pulled: list[Tensor] = vjp(lambda p: self._one_output(p, x, weight, key, {}, self.training), params)[1](
                 slope
@@ -268,7 +265,8 @@ class ModelTask:
 
     def design(self, x: Tensor) -> Tensor:
         """[a, b, ...] → X [a, b, d] with outputs Xθ: the inputs, and ones where the linear model has a bias."""
-        need(self.linear, f"a {type(self.original).__name__} of {self.size} parameters is not linear with one output.")
+        linear = self.dense is not None and self.dense.linear
+        need(linear, f"a {type(self.original).__name__} of {self.size} parameters is not linear with one output.")
         X = x.flatten(2)
         return X if len(self.names) == 1 else torch.cat([X, X.new_ones(*X.shape[:2], 1)], dim=2)
 
@@ -334,14 +332,12 @@ class ModelTask:
 
     def quadratic(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(A [a, d, d], b [a, d]) with ∇f(θ) = Aθ − b; only for a linear model with squared error."""
-        linear = [m for m in self.training.modules() if isinstance(m, nn.Linear)]
         need(
-            self._dense is not None and self.kind == "squared" and len(linear) == 1 and linear[0].out_features == 1,
+            self.dense is not None and self.dense.linear and self.kind == "squared",
             f"the exact solver needs a linear model with one output and squared error; got {self.kind} loss on a "
             f"{type(self.original).__name__} of {self.size} parameters. Use the sgd or inexact solver.",
         )
-        X = batch.x.flatten(2)
-        X = X if linear[0].bias is None else torch.cat([X, X.new_ones(*X.shape[:2], 1)], dim=2)
+        X = self.design(batch.x)
         weighted = (X * batch.weight[..., None]).mT
         return weighted @ X, (weighted @ batch.y[..., None])[..., 0]
 

@@ -16,7 +16,7 @@ from sartor.models import layers
 @pytest.mark.parametrize(
     ("method", "model", "says"),
     [
-        (st.LGFedAvg(), layers(5, 3), r"LG-FedAvg splits.*1 layer and.*Use a deeper model"),
+        (st.LGFedAvg(), layers(5, 3), r"LGFedAvg splits.*1 layer and.*Use a deeper model"),
         (st.FedPer(), layers(5, 3), r"FedPer splits.*1 layer and"),
         (st.FedRep(head=2), layers(5, 6, 3), r"FedRep splits.*2 layers and its head takes 2.*smaller head"),
         (st.FedPer(head=0), layers(5, 6, 3), "at least 1 layer"),

@@ -12,7 +12,7 @@ from method_runs import EXACT, SGD, play, shared, state, states
 from subsets import first
 
 import sartor as st
-from sartor.methods.parts.diagnostics import flame_theorem1
+from sartor.methods.parts.flame_facts import flame_theorem1
 from sartor.models import layers
 
 SEEDS = [0, 1, 2]

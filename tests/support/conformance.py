@@ -27,7 +27,7 @@ from faulty.faults import Fault, installed
 from sites import NAMES, tables
 from torch import Tensor
 
-from sartor.core import Engine, State
+from sartor.core import Engine, Stage, State
 from sartor.run.assemble import assemble, clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
@@ -143,11 +143,14 @@ class _Without:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
 
-    def map(self, stage: str, round: int, ids: Tensor, down: State) -> tuple[Tensor, State]:
+    def map(
+        self, stage: Stage, round: int, ids: Tensor, down: State, shared: Tensor | None = None
+    ) -> tuple[Tensor, State]:
         there = torch.ones(len(ids), dtype=torch.bool)
         if stage == "train" and round == self.fault.round:
             there = ids != self.fault.client
-        return self.engine.map(stage, round, ids[there], {k: v[there] for k, v in down.items()})
+        rows = {k: v[there] for k, v in down.items()}
+        return self.engine.map(stage, round, ids[there], rows, None if shared is None else shared[there])
 
 
 @functools.cache

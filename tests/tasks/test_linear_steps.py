@@ -9,8 +9,8 @@ from federations import quadratics, ragged
 from torch import Tensor
 
 import sartor as st
-from sartor.core import ClientStack
-from sartor.couplings import Coupling, Free, Projected, Projection, Quadratic
+from sartor.core import Coupling
+from sartor.couplings import Free, Projected, Projection, Quadratic
 from sartor.engines.stack import Stack
 from sartor.models import layers
 from sartor.tasks import compiled, linear_steps
@@ -93,9 +93,7 @@ def test_divergence_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         quadratics().fit(st.LocalOnly(solver=st.SGD(lr=1e9, epochs=40)), rounds=5)
 
 
-def test_a_local_without_a_kernel_says_so() -> None:
-    s: ClientStack = stack("cross-entropy", True)
+def test_only_one_linear_layer_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     two = Stack(ModelTask(layers(5, 4, 3).to(DOUBLE)), ragged().to(dtype=DOUBLE), np.array([6]), torch.ones(1), 0, 0)
-    plan = st.core.Plan(5, 1, None, 0, 0, 1, 0.1)
-    assert s.descend_all_(torch.zeros(7, s.task.size, dtype=DOUBLE), plan, 0.0, None)  # type: ignore[attr-defined]
-    assert not two.descend_all_(torch.zeros(1, two.task.size, dtype=DOUBLE), plan, 0.0, None)
+    monkeypatch.setattr(linear_steps, "descend_", lambda *a: pytest.fail("it has two layers"))
+    st.SGD().minimise(two, torch.zeros(1, two.task.size, dtype=DOUBLE), Free())

@@ -75,7 +75,7 @@ def test_gradients_equal_plain_autograd(case: int, vectorise: bool | None) -> No
     model, loss = DENSE[case]
     model = model.to(DOUBLE)
     task = ModelTask(model, loss, vectorise)
-    assert (task._dense is not None) == (vectorise is None)
+    assert (task.dense is not None) == (vectorise is None)
     theta = torch.stack([task.init(s) for s in range(5)])
     batch = batch_of(5, 6, (4,), 3 if loss == "cross-entropy" else None)
     value, slope = by_hand(model, theta, batch, loss)

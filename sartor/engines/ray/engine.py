@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core import Method, State, Task
+from ...core import Method, Stage, State, Task
 from ...data.clients import Clients
 from ...errors import need
 from ...federation.rounds.remote_engine import RemoteEngine, Waiting
@@ -61,9 +61,11 @@ class RayEngine:
     def steps(self) -> int:
         return self._steps + (self.hub.steps if self.hub is not None else 0)
 
-    def map(self, stage: str, round: int, ids: Tensor, down: State) -> tuple[Tensor, State]:
+    def map(
+        self, stage: Stage, round: int, ids: Tensor, down: State, shared: Tensor | None = None
+    ) -> tuple[Tensor, State]:
         self.hub = self.hub or self._begin()
-        return self.hub.map(stage, round, ids, down)
+        return self.hub.map(stage, round, ids, down, shared)
 
     # --- starting -----------------------------------------------------------------------------------------------------
 

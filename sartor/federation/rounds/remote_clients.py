@@ -12,13 +12,13 @@ import hashlib
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...core import State
+from ...core import Stage, State
 from ...errors import Diverged, SartorError
 from .client_store import Keeper, Snapshot, stacked
 from .messages import Damaged, Message, Spec, decode, encode, packed, plain, row, unpacked
@@ -26,6 +26,7 @@ from .messages import Damaged, Message, Spec, decode, encode, packed, plain, row
 # Why a request or a reply was not taken: its bytes, its run or sender, its settings, its round (old, ahead, or from a
 # state that is gone), its work (raised, NaN), or the disk.
 REASONS = ("damaged", "foreign", "agreement", "stale", "early", "behind", "failed", "diverged", "disk")
+GLOBAL = "global"  # what the global model is called in a message, beside the method's own downlink
 SHARES = ("each", "mean", "none")
 
 
@@ -33,7 +34,14 @@ class Computation(Protocol):
     """Where clients compute: states in, states out."""
 
     def __call__(
-        self, stage: str, round: int, ids: Tensor, state: State, visits: Tensor, down: State
+        self,
+        stage: Stage,
+        round: int,
+        ids: Tensor,
+        state: State,
+        visits: Tensor,
+        down: State,
+        shared: Tensor | None = None,
     ) -> tuple[State, State, Tensor]:
         """New states, messages and steps [c] of the clients `ids`."""
         ...
@@ -155,7 +163,8 @@ class RemoteClients:
         down = plain(request.arrays, n) if self.open else unpacked(request.arrays, n, self.down[request.kind])
         visits = torch.tensor([h.visits for h in held])
         ids, state = torch.tensor(request.clients), stacked([h.state for h in held])
-        return self.bench(request.kind, request.round, ids, state, visits, down)
+        common = down.pop(GLOBAL, None)
+        return self.bench(cast(Stage, request.kind), request.round, ids, state, visits, down, common)
 
 
 class _Refused(SartorError):

@@ -13,10 +13,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ...core import State
+from ...core import Stage, State
 from ...errors import Diverged, SartorError, Silent, need, positive
 from .messages import Damaged, Message, Spec, decode, encode, packed, plain, unpacked
-from .remote_clients import REASONS
+from .remote_clients import GLOBAL, REASONS
 
 STEPS = "steps"
 
@@ -78,12 +78,14 @@ class RemoteEngine:
     def steps(self) -> int:
         return self._steps
 
-    def map(self, stage: str, round: int, ids: Tensor, down: State) -> tuple[Tensor, State]:
+    def map(
+        self, stage: Stage, round: int, ids: Tensor, down: State, shared: Tensor | None = None
+    ) -> tuple[Tensor, State]:
         """Ask the sites. What a stage that is not training does not bring is NaN; personal models stay where they are,
         and diagnostics, which are of the size of a model, are not asked for: but in a simulation all comes back."""
         if stage == "diagnose" and self.specs is not None:
             return ids, {}
-        asked = self._requests(stage, round, ids, down)
+        asked = self._requests(stage, round, ids, down if shared is None else down | {GLOBAL: shared})
         found = self._gather(stage, round, asked, self.waiting.clients if stage == "train" else 1)
         if stage == "train":
             return self._trained(round, found)

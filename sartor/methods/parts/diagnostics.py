@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ...core import ClientStack, State
-from ...couplings import Coupling
+from ...core import ClientStack, Coupling, State
 from ...seeds import stream
 from ...solvers import SGD, Inexact, Solver
 
@@ -62,15 +61,3 @@ def inner_loop_warnings(owner: str, solver: Solver, lam: float, facts: Mapping[s
         f"{owner}: lr·(λ + L) = {solver.lr:g}·({lam:g} + {L:.3g}) >= {bound:g}: the inner loop diverges "
         f"for the most curved client; take lr < {bound / (lam + L):.2g}."
     ]
-
-
-def flame_theorem1(x: float | Tensor, rho: float, L_alpha: Tensor) -> Tensor:
-    """[c, 3] whether the conditions of FLAME's Theorem 1, C1, C2, C3, hold for x = λα and the clients' Lα.
-
-    They hold together only for Lα <= 0.0146, so practically never: to report, not to enforce.
-    """
-    x = torch.as_tensor(x, dtype=L_alpha.dtype).expand_as(L_alpha)
-    C1 = x**2 * (1 + rho) / rho**2 < (x + rho) / 2
-    C2 = rho >= x
-    C3 = (1 - rho**2) * x**2 / rho**2 > (L_alpha + rho) / 2
-    return torch.stack([C1, C2, C3], dim=1)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ...core import Batch, ClientStack, Plan, Pull
+from ...core import Back, Batch, ClientStack, Coupling, Plan
 from ...errors import SartorError
 
 
@@ -33,25 +33,24 @@ class View(ABC):
     ) -> Iterator[tuple[int, Batch]]:
         return self.local.batches(size, epochs=epochs, steps=steps, start=start, stream=stream)
 
-    def descend_(self, theta: Tensor, batch: Batch, lr: float, pull: Pull) -> None:
-        g = self.grad(theta, batch)
-        pull(theta, lr)
-        theta.sub_(g, alpha=lr)
+    def descend_(self, theta: Tensor, plan: Plan, coupling: Coupling) -> None:
+        """Step by step, with this view's gradients."""
+        schedule = self.batches(plan.size, epochs=plan.epochs, steps=plan.steps, start=plan.start, stream=plan.stream)
+        for a, batch in schedule:
+            now = theta[:a]
+            for _ in range(plan.repeats):
+                g = self.grad(now, batch)
+                coupling.pull_(now, plan.lr)
+                now.sub_(g, alpha=plan.lr)
 
     def _no(self) -> SartorError:
         return SartorError(f"{type(self).__name__} has minibatch gradients only; use the sgd or adam solver.")
-
-    def loss(self, theta: Tensor, batch: Batch) -> Tensor:
-        raise self._no()
 
     def full_loss(self, theta: Tensor) -> Tensor:
         raise self._no()
 
     def full_grad(self, theta: Tensor) -> Tensor:
         raise self._no()
-
-    def descend_all_(self, theta: Tensor, plan: Plan, lam: float | Tensor, anchor: Tensor | None) -> bool:
-        return False  # step by step, with this view's gradients
 
     def validation(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         return self.local.validation(theta)
@@ -62,11 +61,8 @@ class View(ABC):
     def quadratic(self) -> tuple[Tensor, Tensor]:
         raise self._no()
 
-    def outputs(self, theta: Tensor, batch: Batch) -> Tensor:
-        return self.local.outputs(theta, batch)
-
-    def pullback(self, theta: Tensor, batch: Batch, slope: Tensor) -> Tensor:
-        return self.local.pullback(theta, batch, slope)
+    def vjp(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Back]:
+        return self.local.vjp(theta, batch)
 
     def design(self) -> tuple[Tensor, Tensor, Tensor]:
         return self.local.design()
@@ -85,9 +81,6 @@ class Affine(View):
     @abstractmethod
     def back(self, grad: Tensor) -> Tensor:
         """[a, d] → [a, k], Jᵀ of a gradient."""
-
-    def loss(self, theta: Tensor, batch: Batch) -> Tensor:
-        return self.local.loss(self.model(theta), batch)
 
     def grad(self, theta: Tensor, batch: Batch) -> Tensor:
         return self.back(self.local.grad(self.model(theta), batch))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ...core import Batch, Pull, State
+from ...core import Back, Batch, Dense, Pull, State
 from ...errors import need, one_of
 
 
@@ -24,11 +24,10 @@ class Bowl:
     p: float = 2.0
     start: float = 0.0  # every coordinate of the first model
     random: bool = False
-    one_layer: tuple[str, bool] | None = None
+    dense: Dense | None = None
     has_statistics: bool = False
     kind: str = "custom"
     metric: Callable[[Tensor, Tensor], Tensor] | None = None
-    linear: bool = False
     blocks: dict[str, slice] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -67,11 +66,9 @@ class Bowl:
     def predict(self, theta: Tensor, x: Tensor, statistics: State | None = None) -> Tensor:
         return self._value(theta[:, None] - x).sum(2, keepdim=True)
 
-    def outputs(self, theta: Tensor, batch: Batch) -> Tensor:
-        return self.predict(theta, batch.x)
-
-    def pullback(self, theta: Tensor, batch: Batch, slope: Tensor) -> Tensor:
-        return (slope * self._slope(theta[:, None] - batch.x)).sum(1)
+    def vjp(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Back]:
+        inner = self._slope(theta[:, None] - batch.x)
+        return self.predict(theta, batch.x), lambda slope: (slope * inner).sum(1)
 
     def errors(self, output: Tensor, y: Tensor) -> Tensor:
         return y * output[..., 0]

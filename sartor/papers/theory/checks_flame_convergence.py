@@ -12,7 +12,7 @@ from ...core import Task
 from ...data.clients import Clients
 from ...errors import need, positive
 from ...methods import FLAME
-from ...methods.parts.diagnostics import flame_theorem1
+from ...methods.parts.flame_facts import flame_theorem1
 from ...seeds import stream
 from ...solvers import Exact, Inexact, Solver
 from . import flame

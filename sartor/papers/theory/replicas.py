@@ -107,7 +107,7 @@ class Play:
         server, start = self.many.init(problem)
         ids = frozenset(r * self.m + i for r in range(replicas) for i in hostile)
         played = Hostile(self.many, attack, ids, seed, self.m) if attack is not None and ids else self.many
-        square = task.size**2 if task.linear else 0  # the normal equations
+        square = task.size**2 if problem.linear else 0  # the normal equations
         chunk = max(self.m, _ENTRIES // max(square, int(data.counts("train").max()) * task.size))
         self.engine = LocalEngine(played, task, data, start, seed, chunk=chunk, workers=1)
         self.run = Run(played, self.engine, problem, server, len(data) if cohort is None else cohort)
@@ -135,9 +135,8 @@ class Play:
     def losses(self, of: str) -> np.ndarray:
         """[R, m] the test loss of every client's "personal" or "global" model, as the library scores it."""
         down = self.many.downlink(self.run.server, self.everyone, self.run.round)
-        if of == "global":
-            down["global"] = self.globals_of().repeat_interleave(self.m, 0)
-        found = self.engine.map("evaluate", self.run.round, self.everyone, down)[1][f"{of}/test/loss"]
+        shared = self.globals_of().repeat_interleave(self.m, 0) if of == "global" else None
+        found = self.engine.map("evaluate", self.run.round, self.everyone, down, shared)[1][f"{of}/test/loss"]
         scored: np.ndarray = found.double().numpy().reshape(self.replicas, self.m)
         return scored
 

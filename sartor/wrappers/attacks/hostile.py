@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...core import Batch, ClientStack, Method, Plan, Pull, Server, State
+from ...core import Back, Batch, ClientStack, Coupling, Method, Plan, Server, State
 from ...errors import need
+from ...methods.parts.other_losses import View
 from ...seeds import stream
 from ..base import Wrapper, sent
 from .attack import Attack
@@ -72,64 +72,49 @@ class Hostile(Wrapper):
         return self.method.server(server, ids, messages, weights, round)
 
 
-class Tampered:
+class Tampered(View):
     """A stack of clients whose hostile rows have their gradients multiplied by `factor`."""
 
     def __init__(self, local: ClientStack, rows: Tensor, factor: float) -> None:
-        self._local, self._rows, self._factor = local, rows, factor
-        self.round, self.clients, self.ids = local.round, local.clients, local.ids
-        self.share, self.visits, self.samples, self.kind = local.share, local.visits, local.samples, local.kind
+        super().__init__(local)
+        self._rows, self._factor = rows, factor
 
     def _tamper(self, g: Tensor) -> Tensor:
         """In place: the stack's first len(g) rows are at work."""
         g[self._rows[self._rows < len(g)]] *= self._factor
         return g
 
-    def batches(
-        self, size: int, *, epochs: int = 1, steps: int | None = None, start: int = 0, stream: int = 0
-    ) -> Iterator[tuple[int, Batch]]:
-        return self._local.batches(size, epochs=epochs, steps=steps, start=start, stream=stream)
-
-    def loss(self, theta: Tensor, batch: Batch) -> Tensor:
-        return self._local.loss(theta, batch)
-
     def grad(self, theta: Tensor, batch: Batch) -> Tensor:
-        return self._tamper(self._local.grad(theta, batch))
+        return self._tamper(self.local.grad(theta, batch))
 
-    def descend_(self, theta: Tensor, batch: Batch, lr: float, pull: Pull) -> None:
-        at = self._rows[self._rows < len(theta)]
-        g = self._local.grad(theta, batch)[at]  # both slopes are at the old theta, so a difference of steps is exact
-        self._local.descend_(theta, batch, lr, pull)
-        theta[at] += lr * (1 - self._factor) * g
+    def descend_(self, theta: Tensor, plan: Plan, coupling: Coupling) -> None:
+        """Everyone steps as if honest, so that benign rows stay as they are; then the hostile are moved by the rest:
+        both slopes are at the old theta, so a difference of steps is exact."""
+        at_work = self.local
+        schedule = self.batches(plan.size, epochs=plan.epochs, steps=plan.steps, start=plan.start, stream=plan.stream)
+        for t, (a, batch) in enumerate(schedule):
+            at_work = at_work if a == len(at_work.ids) else self.local.take(torch.arange(a))
+            now, hostile = theta[:a], self._rows[self._rows < a]
+            one = plan._replace(epochs=1, steps=1, start=plan.start + t, repeats=1)
+            for _ in range(plan.repeats):
+                g = self.local.grad(now, batch)[hostile]
+                at_work.descend_(now, one, coupling)
+                now[hostile] += plan.lr * (1 - self._factor) * g
 
-    def descend_all_(self, theta: Tensor, plan: Plan, lam: float | Tensor, anchor: Tensor | None) -> bool:
-        return False  # step by step, with gradients that can be tampered with
-
-    def outputs(self, theta: Tensor, batch: Batch) -> Tensor:
-        return self._local.outputs(theta, batch)
-
-    def pullback(self, theta: Tensor, batch: Batch, slope: Tensor) -> Tensor:
-        return self._tamper(self._local.pullback(theta, batch, slope))
-
-    def design(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self._local.design()
-
-    def order(self, epochs: int = 1, stream: int = 0) -> Iterator[tuple[int, Tensor]]:
-        return self._local.order(epochs, stream)
+    def vjp(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Back]:
+        outputs, back = self.local.vjp(theta, batch)
+        return outputs, lambda slope: self._tamper(back(slope))
 
     def full_loss(self, theta: Tensor) -> Tensor:
-        return self._local.full_loss(theta)
+        return self.local.full_loss(theta)
 
     def full_grad(self, theta: Tensor) -> Tensor:
-        return self._tamper(self._local.full_grad(theta))
+        return self._tamper(self.local.full_grad(theta))
 
     def quadratic(self) -> tuple[Tensor, Tensor]:
-        A, b = self._local.quadratic()
+        A, b = self.local.quadratic()
         return self._tamper(A.clone()), self._tamper(b.clone())
-
-    def validation(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        return self._local.validation(theta)
 
     def take(self, places: Tensor) -> ClientStack:
         hostile = torch.nonzero(torch.isin(places, self._rows))[:, 0]
-        return Tampered(self._local.take(places), hostile, self._factor)
+        return Tampered(self.local.take(places), hostile, self._factor)

@@ -293,7 +293,7 @@ def test_a_bowl_s_gradient_is_its_loss_s(shape: str, p: float) -> None:
     (slope,) = torch.autograd.grad(task.loss(theta, batch).sum(), theta)
     flat = theta.detach()
     torch.testing.assert_close(slope, task.grad(flat, batch))
-    torch.testing.assert_close(slope, task.pullback(flat, batch, (weight * y)[..., None]))
+    torch.testing.assert_close(slope, task.vjp(flat, batch)[1]((weight * y)[..., None]))
     moved = flat.clone()
     task.descend_(moved, batch, 0.1, lambda theta, lr: None)
     torch.testing.assert_close(moved, flat - 0.1 * slope)

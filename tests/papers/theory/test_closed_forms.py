@@ -13,7 +13,7 @@ import torch
 from scipy.optimize import minimize_scalar
 
 import sartor as st
-from sartor.methods.parts.diagnostics import flame_theorem1
+from sartor.methods.parts.flame_facts import flame_theorem1
 from sartor.papers.theory import (
     ditto,
     fedamp,
