@@ -12,8 +12,8 @@ from ..data import describe
 from ..methods import entry
 from ..report import terminal
 from ..run.recipe import Recipe
+from ..spelling import split_list
 from ..study import advise as advising
-from ..study.scenarios import listed
 from ..study.tune import set_line
 from ..study.verdict import verdict
 from .compare import keep
@@ -45,7 +45,7 @@ def advise(
 
     A few methods are tried with the same small budget on validation data; test data only say what the choice is worth.
     """
-    names = listed(methods, "methods")
+    names = split_list(methods, "methods")
     for name in names:
         entry(name)
     base = Recipe.of(values(ctx.params), "the command line")

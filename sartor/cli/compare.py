@@ -19,10 +19,11 @@ from ..report.look import FLOOR
 from ..run.recipe import Recipe
 from ..run.settings import has_lam
 from ..run.trackers import Tracking, check
+from ..spelling import split_compressor, split_list
 from ..storage import write_json
-from ..study.compare import Comparison, Step, cell_name, named
+from ..study.compare import Comparison, Step, cell_name
 from ..study.compare import compare as compare_all
-from ..study.scenarios import Scenario, listed, scenarios
+from ..study.scenarios import Scenario, scenarios
 from ..study.tune import winners
 from ..study.verdict import verdict
 from . import completion
@@ -83,8 +84,8 @@ def compare(
     """
     check(track or [])
     asked, best = _tuned(ctx, tuned) if tuned is not None else (ctx.params, {})
-    names, each_seed = listed(asked["methods"], "methods"), numbers(seeds, int, "seeds")
-    plainly = list(dict.fromkeys(named(name)[0] for name in names))  # without their compressors
+    names, each_seed = split_list(asked["methods"], "methods"), numbers(seeds, int, "seeds")
+    plainly = list(dict.fromkeys(split_compressor(name)[0] for name in names))  # without their compressors
     for name in plainly:
         entry(name)
     given = by_method(assignments(set_), plainly)
@@ -93,7 +94,7 @@ def compare(
         for name in plainly:
             own[name] |= {"lam": lams} if has_lam(name) else {}
     shares = _shares(asked["attackers"], asked["attack"])
-    grid = scenarios(listed(asked["attack"], "attacks"), shares, listed(asked["aggregator"], "aggregators"))
+    grid = scenarios(split_list(asked["attack"], "attacks"), shares, split_list(asked["aggregator"], "aggregators"))
     plain = {k: v for k, v in asked.items() if k not in Scenario._fields}
     base = Recipe.of(values(plain), "the command line")
     vacant(folder, "recipe.toml", "a single run; choose another --out")

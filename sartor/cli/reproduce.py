@@ -10,11 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from .. import models
+from .. import models, spelling
 from ..errors import need, unknown
 from ..papers.reproduce import Reproduction, Size, checked, document, figures, listing, outputs
 from ..report import page, terminal
-from ..study.scenarios import listed
 from . import completion
 from .console import app, err, out
 from .options import Json, Quiet, assignments
@@ -76,10 +75,11 @@ def reproduce(
     if name is not None:
         experiment = checked(name)
         need(rounds is None or rounds >= 1, f"--rounds is at least 1; got {rounds}.")
-        if model is not None and model.partition("(")[0] not in models.NAMES:
+        if model is not None and spelling.read("model", model)[0] not in models.NAMES:
             raise unknown("model", model, models.NAMES)
         wanted = {
-            k: listed(v, "--only") for k, v in assignments(only, "--only takes key=values, as in dataset=mnist").items()
+            k: spelling.split_list(v, "--only")
+            for k, v in assignments(only, "--only takes key=values, as in dataset=mnist").items()
         }
         instead = {k: v for k, v in (("rounds", rounds), ("model", model)) if v is not None}
         size = Size.of(experiment, quick, seeds, wanted, instead)

@@ -169,14 +169,9 @@ def load(data: Any, **options: Any) -> Dataset:
         raise SartorError(
             f"a data file ends in {', '.join(SUFFIXES)}, or is a folder of such files; got {str(data)!r}."
         )
-    name = data
-    kind, plain, named = spelling.read("dataset", name)
-    if kind not in SOURCES:
-        raise unknown("dataset", kind, SOURCES, f"A file is given by its path, which ends in {', '.join(SUFFIXES)}.")
-    repeated = sorted(named.keys() & options.keys())
-    need(not repeated, f"{kind}: {', '.join(repeated)} is given twice.")
-    source = SOURCES[kind]
-    return source(**spelling.bind(kind, list(inspect.signature(source).parameters), plain, named | options))
+    elsewhere = f"A file is given by its path, which ends in {', '.join(SUFFIXES)}."
+    _, source, settings = spelling.look_up("dataset", SOURCES, data, do=elsewhere, options=options)
+    return source(**settings)
 
 
 def _known(owner: str, reader: Callable[..., Dataset], options: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import tomli_w
 
 from ..errors import SartorError
 from ..run.recipe import Recipe
+from ..spelling import split_compressor
 from ..study.scenarios import Scenario
 from .entries import Material
 from .pieces import Code, Part, Section
@@ -40,7 +41,7 @@ def _told(plan: Mapping[str, Any]) -> dict[str, Any]:
     told |= {k: list(dict.fromkeys(c[k] for c in plan["cells"])) for k in Scenario._fields}
     own = {}
     for entrant in plan["methods"]:
-        method = entrant.partition("+")[0].strip()
+        method = split_compressor(entrant)[0]
         base = {"method": method, "settings": plan["settings"].get(method, {}), "solver": plan["recipe"]["solver"]}
         own[entrant] = Recipe(**base).resolved().settings
     return told | own

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .. import aggregators, compressors
+from .. import aggregators, compressors, spelling
 from ..aggregators import Aggregator
 from ..compressors import Compressor
 from ..core import Engine, Method
@@ -26,7 +26,7 @@ from .absences import Failures
 from .bytes import Goal
 from .result import Result
 from .rounds import Run
-from .settings import spelled, to_table
+from .settings import to_table
 
 ENGINES = ("local", "serial", "ray")
 
@@ -131,7 +131,7 @@ def prepare(
         "partition": _partition(clients),
         "model": type(model).__name__,
         "seed": seed,
-        "attack": spelled(attacks.NAMES, attack, short=True) if attack != Attack() else "none",
+        "attack": spelling.write(attacks.NAMES, attack, short=True) if attack != Attack() else "none",
         "attackers": attackers,
         "aggregator": _rule(method),
         "compress": _spelled(compress),
@@ -158,13 +158,13 @@ def _checked(
 
 
 def _spelled(compressor: Compressor | None) -> str:
-    return "none" if compressor is None else spelled(compressors.NAMES, compressor, short=True)
+    return "none" if compressor is None else spelling.write(compressors.NAMES, compressor, short=True)
 
 
 def _rule(method: Method) -> str | None:
     """The method's aggregator in short; None where it takes no mean."""
     rule = getattr(getattr(method, "method", method), "aggregate", None)
-    return None if rule is None else spelled(aggregators.NAMES, rule, short=True)
+    return None if rule is None else spelling.write(aggregators.NAMES, rule, short=True)
 
 
 def _with_aggregator(method: Method, receives_model: bool, cohort: int, clients: int) -> Method:

@@ -13,7 +13,7 @@ import tomli_w
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from .. import compressors, data, models
+from .. import compressors, data, models, spelling
 from ..data import Clients, Dataset
 from ..data.tables.client_keys import SPELLINGS
 from ..data.tables.columns import WAYS
@@ -27,7 +27,7 @@ from .assemble import natural_loss, prepare
 from .bytes import Goal, parse_bytes
 from .newcomers import held_out, hold_out
 from .result import Result
-from .settings import aggregator, attack, compressor, method_from, spelled, to_table
+from .settings import aggregator, attack, compressor, method_from, to_table
 
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 # What may change when a run goes on.
@@ -226,7 +226,7 @@ class Recipe(BaseModel):
         share = (0.0 if wanted is None else 0.2) if self.attackers is None else self.attackers
         check_attackers(share)
         known: dict[str, Any] = {
-            "attack": "none" if wanted is None else spelled(attacks.NAMES, wanted),
+            "attack": "none" if wanted is None else spelling.write(attacks.NAMES, wanted),
             "attackers": share,
         }
         if (asked := self.privacy()) is not None:
@@ -234,7 +234,7 @@ class Recipe(BaseModel):
             known |= {f"dp_{k}": getattr(asked, k) for k in own}
         for way in ("compress", "compress_down"):
             made = compressor(getattr(self, way))
-            known[way] = "none" if made is None else spelled(compressors.NAMES, made)
+            known[way] = "none" if made is None else spelling.write(compressors.NAMES, made)
         known |= {"settings": to_table(method), "solver": {}, "aggregator": "mean"}
         return self.model_copy(update=known)
 

@@ -14,6 +14,7 @@ import torch
 from federations import quadratics, ragged
 
 import sartor as st
+from sartor import spelling
 from sartor.core import Method, Server, State
 from sartor.data import Clients
 from sartor.engines import LocalEngine
@@ -21,7 +22,7 @@ from sartor.errors import SartorError
 from sartor.models import layers
 from sartor.run.assemble import prepare
 from sartor.run.result import Result
-from sartor.run.settings import attack, spelled
+from sartor.run.settings import attack
 from sartor.seeds import stream
 from sartor.wrappers import Attack, hostile_clients
 from sartor.wrappers.attacks import ALIE, IPM, NAMES
@@ -479,5 +480,5 @@ def test_hostile_streams_do_not_meet_those_of_others() -> None:
 @pytest.mark.parametrize("text", [*NAMES, "sign-flip(std=3, like=lp-proj)", "dirty-labels(0.4)", "alie(z=1.5)"])
 def test_text_gives_the_attack_back(text: str) -> None:
     made = attack(text)
-    assert made is not None and attack(spelled(NAMES, made)) == made
+    assert made is not None and attack(spelling.write(NAMES, made)) == made
     assert attack("none") is None
