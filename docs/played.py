@@ -52,7 +52,7 @@ def played(name: str) -> dict[str, str]:
         "a client keeps": said(state, 0),
         "the server remembers": ", ".join(kept) or "nothing",
         "there is a global model": "yes" if run.method.shared(server) is not None else "no",
-        "there are personal models": "yes" if "personal" in run.ask("personal") else "no",
+        "there are personal models": "yes" if "personal" in run.query_clients("personal") else "no",
         "compressed": ", ".join(against) or "nothing is sent",
     }
 

@@ -5,6 +5,7 @@ Methods' settings, partitions, data sets, models, aggregators, attacks and compr
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from .errors import SartorError, need, unknown
 
 T = TypeVar("T")
 Value = bool | int | float | str | tuple[int, ...] | None
+AUTHORS = "authors."
 WORDS: dict[str, Value] = {"true": True, "false": False, "none": None}
 
 
@@ -48,12 +50,28 @@ def look_up(
     A name that is not known is refused with the nearest known ones, `also` among them, and the advice `do`.
     """
     name, plain, named = read(kind, text)
-    if name not in makers:
+    maker = find(kind, makers, name)
+    if maker is None:
         raise unknown(kind, name, [*makers, *also], do)
     for setting in sorted(named.keys() & (options or {}).keys()):
         raise SartorError(f"{name}: {setting} is given twice.")
-    maker = makers[name]
     return name, maker, bind(name, list(inspect.signature(maker).parameters), plain, {**named, **(options or {})})
+
+
+def find(kind: str, makers: Mapping[str, Callable[..., T]], name: str) -> Callable[..., T] | None:
+    """Who makes what has this name; None: nobody.
+
+    A name that begins with "authors." is one of sartor/papers/authors/, which no table lists.
+    """
+    if name.startswith(AUTHORS):
+        return _authors()[kind].get(name.removeprefix(AUTHORS)) if kind in _authors() else None
+    return makers.get(name)
+
+
+def _authors() -> Mapping[str, Mapping[str, Callable[..., Any]]]:
+    # Not imported above: papers/ stands on top of the house, and only the experiments that repeat a paper need it.
+    names: Mapping[str, Mapping[str, Callable[..., Any]]] = importlib.import_module("sartor.papers.authors").NAMES
+    return names
 
 
 def bind(owner: str, known: Sequence[str], plain: Sequence[Value], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,7 +112,10 @@ def write_value(value: object) -> str:
 
 def name_of(makers: Mapping[str, Callable[..., Any]], thing: object) -> str:
     """The name that makes such a thing; of a class of the user's own, the class's name."""
-    return next((name for name, maker in makers.items() if type(thing) is maker), type(thing).__name__)
+    known = dict(makers)
+    if type(thing).__module__.startswith("sartor.papers.authors."):
+        known |= {f"{AUTHORS}{name}": maker for table in _authors().values() for name, maker in table.items()}
+    return next((name for name, maker in known.items() if type(thing) is maker), type(thing).__name__)
 
 
 def write(makers: Mapping[str, Callable[..., Any]], thing: object, short: bool = False) -> str:

@@ -12,14 +12,14 @@ from sartor.spelling import parse_value, split_compressor, split_list, write_val
 READ = {
     "labels=3": Labels(3),
     "labels(3)": Labels(3),
-    "labels(k=3, distinct=false)": Labels(3, distinct=False),
+    "labels(k=3)": Labels(3),
     "hybrid": Hybrid(),
     "dirichlet(beta=0.1)": Dirichlet(0.1),
     "dirichlet=1": Dirichlet(1),
     "hybrid(labels=3,beta=0.25)": Hybrid(3, 0.25),
-    "hybrid(3, 0.25, overlap=True)": Hybrid(3, 0.25, True),
+    "hybrid(3, 0.25)": Hybrid(3, 0.25),
     " noise=0.1 ": Noise(0.1),
-    "quantity(overlap=true)": Quantity(overlap=True),
+    "quantity(beta=1)": Quantity(1),
     "dominant(groups=2, sizes=30/20)": Dominant(groups=2, sizes=(30, 20)),
     "hybrid()": Hybrid(),
 }
@@ -29,7 +29,7 @@ REFUSED = {
     "hybrid(label=2)": "unknown setting of hybrid 'label': did you mean labels?",
     "iid(k=2)": "iid has no settings",
     "iid=2": r"iid takes 0 settings \(none\); got 1",
-    "labels(2, true, 4)": r"labels takes 2 settings \(k, distinct\); got 3",
+    "labels(2, true, 4)": r"labels takes 1 settings \(k\); got 3",
     "labels(2, k=3)": "labels: k is given twice",
     "labels=two": "Labels needs k to be a whole number of at least 1; got 'two'",
     "noise=": "a partition is written NAME",
@@ -52,7 +52,7 @@ def test_refused(text: str) -> None:
 
 
 def test_spelled_out() -> None:
-    assert spell(Hybrid()) == "hybrid(labels=2, beta=0.5, overlap=false)"
+    assert spell(Hybrid()) == "hybrid(labels=2, beta=0.5)"
     assert spell(Dominant()) == "dominant(groups=5, share=0.8, sizes=600/500/400/300/200)"
     assert spell(Dominant(groups=2, sizes=(9, 8), widths=(1, 2))).endswith("sizes=9/8, widths=1/2)")
 

@@ -34,39 +34,23 @@ def digits() -> Dataset:
     return Dataset((x / 16).astype(np.float32), y.astype(np.int64), 10, "digits", class_names=names)
 
 
-def _grey(
-    name: str, names: tuple[str, ...], root: str | Path | None, download: bool, base_url: str | None, pixels: bool
-) -> Dataset:
-    need(isinstance(pixels, bool), f"{name} needs pixels to be true or false; got {pixels!r}.")
+def _grey(name: str, names: tuple[str, ...], root: str | Path | None, download: bool, base_url: str | None) -> Dataset:
     arrays = []
     for path, digest in zip(obtain(name, root, download, base_url), DIGESTS[name].values(), strict=True):
         check_digest(path, digest)
         arrays.append(read_idx(path))
     x, y = np.concatenate(arrays[0::2]), np.concatenate(arrays[1::2])
-    scale = _each_pixel(x) if pixels else GREY
-    return Dataset(x[:, None], y.astype(np.int64), 10, name, scale=scale, class_names=names)
+    return Dataset(x[:, None], y.astype(np.int64), 10, name, scale=GREY, class_names=names)
 
 
-def _each_pixel(x: np.ndarray) -> Scale:
-    """As (x − mean)/(std + 0.001) of values from 0 to 255: a pixel that is always black stays 0."""
-    flat = x.reshape(len(x), -1)
-    mean, std = flat.mean(axis=0, dtype=np.float64), flat.std(axis=0, dtype=np.float64)
-    return tuple((mean / 255).tolist()), tuple(((std + 0.001) / 255).tolist())
+def mnist(root: str | Path | None = None, download: bool = True, base_url: str | None = None) -> Dataset:
+    """MNIST, training and test set merged."""
+    return _grey("mnist", tuple(string.digits), root, download, base_url)
 
 
-def mnist(
-    root: str | Path | None = None, download: bool = True, base_url: str | None = None, pixels: bool = False
-) -> Dataset:
-    """MNIST, training and test set merged. `pixels`: each pixel to its own scale over all images, the test images
-    included, as in pFedMe's experiments."""
-    return _grey("mnist", tuple(string.digits), root, download, base_url, pixels)
-
-
-def fashion_mnist(
-    root: str | Path | None = None, download: bool = True, base_url: str | None = None, pixels: bool = False
-) -> Dataset:
-    """Fashion-MNIST, training and test set merged. `pixels` as for MNIST, as in Ditto's experiments."""
-    return _grey("fashion-mnist", FASHION, root, download, base_url, pixels)
+def fashion_mnist(root: str | Path | None = None, download: bool = True, base_url: str | None = None) -> Dataset:
+    """Fashion-MNIST, training and test set merged."""
+    return _grey("fashion-mnist", FASHION, root, download, base_url)
 
 
 def cifar10(root: str | Path | None = None, download: bool = True, base_url: str | None = None) -> Dataset:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from .. import spelling
 from ..core import Method
 from ..errors import unknown
 from ..solvers import SGD, Early
 from .apfl import APFL
 from .ditto import Ditto
-from .drifting import Drifting
 from .ewc import EWC
 from .fedadmm import FedADMM
 from .fedamp import FedAMP, HeurFedAMP
@@ -92,9 +92,6 @@ NAMES: dict[str, Entry] = {
     "qffl": Entry(QFFL, "Li et al. 2020", "one global model; losses count to the power q + 1"),
     "fedmgda": Entry(FedMGDA, "Hu et al. 2022", "one global model along a direction good for all"),
     "ifca": Entry(IFCA, "Ghosh et al. 2020", "clusters: each client trains the model that fits it best"),
-    "drifting": Entry(
-        Drifting, "FLAME's code", "local models never reset, averaged: what FLAME's authors ran as Ditto's"
-    ),
     "local": Entry(LocalOnly, "-", "each client alone; what federating has to beat"),
 }
 
@@ -106,9 +103,12 @@ def FedProx(mu: float = 0.1, **settings: Any) -> FedAvg:
 
 def entry(name: str) -> Entry:
     """The named method's entry; an unknown name is refused with the nearest known ones."""
-    if name not in NAMES:
+    if name in NAMES:
+        return NAMES[name]
+    made = spelling.find("method", dict[str, type[Method]](), name)
+    if not isinstance(made, type):
         raise unknown("method", name, NAMES)
-    return NAMES[name]
+    return Entry(made, "its authors' code", (made.__doc__ or "").splitlines()[0])
 
 
 __all__ = [
@@ -126,7 +126,6 @@ __all__ = [
     "SKL",
     "TERM",
     "Ditto",
-    "Drifting",
     "FedADMM",
     "FedAMP",
     "FedAvg",

@@ -35,7 +35,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, aggregators.Aggregator):
         return spelling.write(aggregators.NAMES, value)
     if isinstance(value, Method):
-        return {"method": next(n for n, e in methods.NAMES.items() if e.make is type(value))} | to_table(value)
+        return {"method": spelling.name_of({n: e.make for n, e in methods.NAMES.items()}, value)} | to_table(value)
     if isinstance(value, tuple):
         return list(value)  # as it comes back from TOML and JSON
     if is_dataclass(value):

@@ -20,7 +20,7 @@ from sartor.run import settings
 
 Cell = dict[str, Any]
 ROOT = Path(__file__).parents[2]
-PUBLISHED = ROOT / "sartor" / "recipes" / "published"
+PUBLISHED = ROOT / "sartor" / "papers" / "recipes" / "published"
 NAMES = sorted(path.stem for path in PUBLISHED.glob("*.toml"))
 WANTED = {
     *("flame-table3", "flame-robustness", "flame-fairness", "flame-parameters", "pfedme-table1", "ditto-robustness"),

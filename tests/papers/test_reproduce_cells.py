@@ -91,7 +91,7 @@ def column(name: str, authors: bool, quick: bool = False, **wanted: object) -> C
 def test_flame_s_table_with_the_authors_switches_is_what_their_code_does() -> None:
     wanted = {"dataset": "mnist", "partition": "labels(k=2)"}
     flame = column("flame-table3", True, method="flame", **wanted).recipe({}, 0).resolved()
-    assert flame.partition == "labels(k=2, distinct=false)" and flame.parts == [0.8, 0.0, 0.2] and flame.rounds == 100
+    assert flame.partition == "authors.flame-labels(k=2)" and flame.parts == [0.8, 0.0, 0.2] and flame.rounds == 100
     assert flame.settings["anchor"] == "global" and flame.settings["rho"] == 0.1 and flame.model == "mlp"
     solver = {"kind": "sgd", "lr": 0.01, "epochs": 1, "batch": 100, "momentum": 0.5, "weight_decay": 0.01}
     assert {k: flame.settings["solver"][k] for k in solver} == solver
@@ -99,7 +99,7 @@ def test_flame_s_table_with_the_authors_switches_is_what_their_code_does() -> No
     assert pfedme.variants == [{}] and pfedme.recipe({}, 0).settings["eta"] == 0.1
     ditto = column("flame-table3", True, method="ditto", **wanted).recipe({}, 0).resolved().settings
     inner = {"lr": 0.1, "steps": 1, "batch": 100, "momentum": 0.5, "weight_decay": 0.0}
-    assert ditto["global_method"]["method"] == "drifting"
+    assert ditto["global_method"]["method"] == "authors.drifting"
     assert {k: ditto["global_method"]["solver"][k] for k in inner} == inner
     written = column("flame-table3", False, method="ditto", **wanted)
     assert [v["global_solver.lr"] for v in written.variants] == [0.01, 0.05, 0.1, 0.2, 0.5]
@@ -128,7 +128,7 @@ def test_ditto_s_lambdas() -> None:
 def test_pfedme_s_authors_score_the_local_model() -> None:
     wanted = {"dataset": "mnist", "network": "dnn", "method": "pfedme"}
     ours, theirs = (column("pfedme-table1", a, **wanted).recipe({}, 0).resolved() for a in (False, True))
-    assert (ours.settings["score"], theirs.settings["score"]) == ("theta", "w")
+    assert (ours.method, theirs.method) == ("pfedme", "authors.pfedme-scoring-w")
     for made in (ours, theirs):
         assert made.settings["lam"] == 30 and made.settings["R"] == 20 and made.settings["beta"] == 2
         solver = made.settings["solver"]

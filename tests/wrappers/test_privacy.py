@@ -35,7 +35,7 @@ AT_SERVER = (
     *("fedprox-ft", "fedavg-es", "per-fedavg", "per-fedavg-fo", "apfl", "l2sgd", "l2gd", "mapper", "ewc", "skl"),
     *("lg-fedavg", "fedper", "fedrep", "fedadmm"),
 )
-AT_CLIENTS = (*AT_SERVER, "fedamp", "heurfedamp", "rsa", "fedmgda", "drifting")
+AT_CLIENTS = (*AT_SERVER, "fedamp", "heurfedamp", "rsa", "fedmgda")
 NEVER = ("mocha", "scaffold", "term", "qffl", "ifca")
 
 

@@ -153,7 +153,7 @@ def base(dataset: str) -> str:
 def is_ours(dataset: str) -> bool:
     """Whether the library has such a data set; a file of one's own counts."""
     own = dataset.lower().endswith(SUFFIXES)
-    return own or spelling.read("data set", dataset)[0] in loading.SOURCES
+    return own or spelling.find("dataset", loading.SOURCES, spelling.read("data set", dataset)[0]) is not None
 
 
 def missing(experiment: Experiment, keys: Mapping[str, Any]) -> str | None:

@@ -110,7 +110,10 @@ class Check:
         self.attempt([*place, name], lambda: entry(name))
 
     def settings(self, place: Place, method: str, table: Mapping[str, Any]) -> None:
-        """A method's own fields, one at a time and then all together."""
+        """A method's own fields, one at a time and then all together; `method` names the authors' version of it."""
+        method = table.get("method", method)
+        self.attempt([*place, "method"], lambda: entry(method))
+        table = {k: v for k, v in table.items() if k != "method"}
         for key, value in table.items():
             self.attempt([*place, key], lambda k=key, v=value: self.made(method, {k: v}))  # type: ignore[misc]
         self.attempt(place, lambda: self.made(method, table))

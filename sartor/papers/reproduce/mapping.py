@@ -146,6 +146,7 @@ class Column:
         run, own = merged(run, self.cell.run), merged(own, self.cell.settings)
         if self.size.quick:
             run = merged(merged(run, e.quick.run), _of(e.quick.datasets, dataset))
+        method = own.pop("method", method)  # the authors' version of it
         return {"diagnostics": False, **run, **self.size.instead, "method": method, "settings": own}
 
     def recipe(self, variant: Mapping[str, Any], seed: int) -> Recipe:
