@@ -12,7 +12,7 @@ from ..storage import read_json
 from ..study.compare import PLAN
 from ..study.scenarios import Scenario
 from . import curves, diagnostics, overview
-from .entries import Material, Run
+from .entries import Material, RunFolder
 from .material import read, read_run
 from .page import html_of
 from .pieces import Chart, Section, Shown, Table, Words, text_of
@@ -86,7 +86,7 @@ def _failures(folder: Path) -> dict[int, str]:
     return {i: s["error"] for i, s in enumerate(read_json(folder / "compare.json")) if "error" in s}
 
 
-def _row(name: str, run: Run | None, error: str | None) -> list[Any]:
+def _row(name: str, run: RunFolder | None, error: str | None) -> list[Any]:
     if run is None or (not run.history and run.summary is None):
         return [
             name,

@@ -13,7 +13,7 @@ from ..run.recipe import Recipe
 from ..spelling import split_compressor
 from ..study.scenarios import Scenario
 from .entries import Material
-from .pieces import Code, Part, Section
+from .pieces import CodeBlock, Part, Section
 
 _SOLVER = {"kind": "solver"}  # the option for each of a solver's fields that has another name
 
@@ -22,15 +22,15 @@ def section(material: Material) -> Section:
     """The command and the settings of each run or comparison."""
     parts: list[Part] = []
     for table in material.tables:
-        parts.append(Code(str(table["command"])))
+        parts.append(CodeBlock(str(table["command"])))
     for plan in material.plans:
-        parts += [Code(of_comparison(plan)), Code(tomli_w.dumps(_without_none(_told(plan))), "All settings")]
+        parts += [CodeBlock(of_comparison(plan)), CodeBlock(tomli_w.dumps(_without_none(_told(plan))), "All settings")]
     planned = {id(run) for run in material.runs} if material.plans else set()
     for entry in material.entries if not material.tables else []:
         for run in entry.runs:
             if id(run) not in planned and run.recipe:
-                told = Code(tomli_w.dumps(run.recipe), f"All settings of {entry.name}, seed {run.seed}")
-                parts += [Code(of_run(run.recipe)), told]
+                told = CodeBlock(tomli_w.dumps(run.recipe), f"All settings of {entry.name}, seed {run.seed}")
+                parts += [CodeBlock(of_run(run.recipe)), told]
     return Section("settings", "To repeat it", parts)
 
 

@@ -14,7 +14,7 @@ from sartor.errors import SartorError
 from sartor.papers.reproduce import Reproduction, Size, checked, listing, names
 from sartor.papers.reproduce.cells import all_cells, matches
 from sartor.papers.reproduce.experiment import FOLDER, load, merged
-from sartor.papers.reproduce.mapping import Column, key_of, place
+from sartor.papers.reproduce.mapping import TableColumn, key_of, place
 from sartor.papers.reproduce.runs import job_of
 from sartor.papers.reproduce.workload import multiplications, seconds
 from sartor.run.recipe import Recipe
@@ -82,10 +82,10 @@ def test_compressed_cells_are_run_with_that_compressor_and_counted_in_bytes_that
     assert sketch.recipe({}, 0).budget is None  # the budget is read off the history: one run serves all of them
 
 
-def column(name: str, authors: bool, quick: bool = False, **wanted: object) -> Column:
+def column(name: str, authors: bool, quick: bool = False, **wanted: object) -> TableColumn:
     experiment = checked(name)
     cell = next(c for c in all_cells(experiment) if matches({**c.keys, "model": c.model}, wanted))
-    return Column(experiment, cell, authors, Size.of(experiment, quick))
+    return TableColumn(experiment, cell, authors, Size.of(experiment, quick))
 
 
 def test_flame_s_table_with_the_authors_switches_is_what_their_code_does() -> None:
@@ -141,10 +141,10 @@ def test_fair_grid_of_flame_against_pfedme_has_the_step_one_over_lambda() -> Non
     assert experiment.authors is None
     rows = {c.row.split(", mnist")[0]: c for c in all_cells(experiment) if c.keys["dataset"] == "mnist"}
     size = Size.of(experiment, False)
-    fair = Column(experiment, rows["pFedMe, step from the paper's grid and 1/λ"], False, size)
+    fair = TableColumn(experiment, rows["pFedMe, step from the paper's grid and 1/λ"], False, size)
     lam = fair.recipe({}, 0).settings["lam"]
     assert 1 / lam in [v["eta"] for v in fair.variants]
-    counts = {len(Column(experiment, c, False, size).variants) for c in rows.values() if c.tune}
+    counts = {len(TableColumn(experiment, c, False, size).variants) for c in rows.values() if c.tune}
     assert counts == {6}  # as many values for each method
 
 
@@ -154,8 +154,8 @@ def test_columns_that_coincide_are_not_run_twice() -> None:
     experiment = checked("fedamp-table1")
     made = Reproduction(experiment, Size.of(experiment, True), Path())
     assert not any(authors for _, authors in made.entries)
-    small = Column(experiment, made.cells[0], False, made.size)
-    assert small.same_as(Column(experiment, made.cells[0], False, made.size))
+    small = TableColumn(experiment, made.cells[0], False, made.size)
+    assert small.same_as(TableColumn(experiment, made.cells[0], False, made.size))
 
 
 def test_the_key_of_a_run_is_of_all_that_matters_and_of_nothing_else() -> None:

@@ -11,7 +11,7 @@ from ...errors import SartorError, unknown
 from ...methods import entry
 from ...run.recipe import Recipe
 from ...run.settings import attack, method_from
-from .cells import MODELS, READ, WHOLE, Cell, all_cells, base, is_ours, matches, outline
+from .cells import MODELS, READ, WHOLE, PaperCell, all_cells, base, is_ours, matches, outline
 from .experiment import Claim, Experiment, Faults, Rule, Table, load
 from .mapping import CHOSEN, FIELDS, SETTINGS, SOLVER
 
@@ -22,11 +22,11 @@ NOT_HERE = ("method", "settings", "seed", "report", "oracle", "store")  # of a r
 def checked(name: str) -> Experiment:
     """The experiment of that name or file, in which every key and value is known to mean something."""
     experiment, faults = load(name)
-    Check(faults, experiment).everything(experiment)
+    ExperimentCheck(faults, experiment).everything(experiment)
     return experiment
 
 
-class Check:
+class ExperimentCheck:
     """Looks at every table of an experiment."""
 
     def __init__(self, faults: Faults, experiment: Experiment) -> None:
@@ -188,7 +188,7 @@ class Check:
                     own = {SETTINGS.get(key, key): value}
                     self.attempt(place, lambda m=method, o=own: self.made(m, o))  # type: ignore[misc]
 
-    def claim(self, place: Place, claim: Claim, cells: Sequence[Cell]) -> None:
+    def claim(self, place: Place, claim: Claim, cells: Sequence[PaperCell]) -> None:
         """An order is of cells that there are."""
         outlines = [outline(c) for c in cells]
         for kind in [claim.of, *(member for order in claim.orders for member in order)]:

@@ -10,7 +10,7 @@ from typing import Any
 from ...report.robustness import COLOURS, MARKS
 from ...storage import replacing
 from .cells import UNITS
-from .table import Entry, Reproduction
+from .table import ColumnRuns, Reproduction
 
 Cells = Sequence[Mapping[str, Any]]
 _MOST = 12  # panels
@@ -152,7 +152,7 @@ def _fairness(figure: Any, cells: Cells) -> bool:
     return True
 
 
-def _finished(reproduction: Reproduction) -> list[tuple[Entry, dict[str, Any]]]:
+def _finished(reproduction: Reproduction) -> list[tuple[ColumnRuns, dict[str, Any]]]:
     """The first finished run of each column that follows the paper."""
     found = []
     for (_, authors), entry in reproduction.entries.items():
@@ -190,7 +190,7 @@ def _rounds(figure: Any, reproduction: Reproduction) -> bool:
     return True
 
 
-def _keys(entry: Entry) -> str:
+def _keys(entry: ColumnRuns) -> str:
     keys = entry.column.cell.keys
     return ", ".join(
         f"{v}" if k == "method" else f"{k} = {v}" for k, v in keys.items() if k not in ("dataset", "partition")

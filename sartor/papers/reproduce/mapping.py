@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import need, unknown
 from ...run.recipe import Recipe
-from .cells import Cell, all_cells, base, matches, outline
+from .cells import PaperCell, all_cells, base, matches, outline
 from .experiment import Experiment, Reading, Rule, Table, merged
 
 # A cell's key → the field of a recipe, of the method's solver, of the method. Others have their own name.
@@ -63,17 +63,17 @@ class Size:
                     raise unknown(f"{key} in --only", one, {str(outline(c)[key]) for c in cells if key in outline(c)})
         return cls(tuple(given), quick, wanted, instead or {})
 
-    def cells(self, experiment: Experiment) -> list[Cell]:
+    def cells(self, experiment: Experiment) -> list[PaperCell]:
         """The cells in it."""
         return [c for c in all_cells(experiment) if matches(outline(c), self.only)]
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """The runs behind a combination of keys, in one column of the table."""
 
     experiment: Experiment
-    cell: Cell  # any one of the combination
+    cell: PaperCell  # any one of the combination
     authors: bool
     size: Size
 
@@ -167,7 +167,7 @@ class Column:
         chosen = [self.by, self.tuned_on, list(self.searched)] if len(runs) > 1 else []
         return _digest([runs, chosen, self.reading.model_dump()])
 
-    def same_as(self, other: Column) -> bool:
+    def same_as(self, other: TableColumn) -> bool:
         """Whether both columns would hold the same numbers."""
         alike = (self.values, self.reading, self.variants) == (other.values, other.reading, other.variants)
         return alike and (not self.grid or self.tuned_on == other.tuned_on)

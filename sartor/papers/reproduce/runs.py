@@ -49,7 +49,7 @@ class Job(NamedTuple):
 
 
 @dataclass
-class Store:
+class FinishedRuns:
     """A folder of finished runs. What other experiments have finished is taken over: several share their runs."""
 
     folder: Path
@@ -101,7 +101,7 @@ class Moment(NamedTuple):
 class Player:
     """Plays runs. Data and clients are kept while the next run needs the same ones."""
 
-    store: Store
+    store: FinishedRuns
     _dataset: tuple[str, Dataset | SartorError] | None = None
     _clients: tuple[tuple[object, ...], Clients] | None = None
     _took: float = 0.0  # seconds of the runs so far, and what was thought they would take
