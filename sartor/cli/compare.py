@@ -14,8 +14,8 @@ from ..data import describe
 from ..errors import need
 from ..methods import entry
 from ..report import page, robustness, terminal
-from ..report.foot import judged
-from ..report.look import FLOOR
+from ..report.chart_style import FLOOR
+from ..report.sentences import judged
 from ..run.recipe import Recipe
 from ..run.settings import has_lam
 from ..run.trackers import Tracking, check

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..errors import need
-from ..report import material, page, server
+from ..report import live, material, page
 from ..storage import write_text
 from ..study.verdict import verdict
 from .console import app, out
@@ -50,8 +50,8 @@ def watch(
     On this machine alone, and read-only. Ctrl-C ends it.
     """
     need(folder.is_dir(), f"{folder} is not a folder; watch wants the --out of a run or a comparison that goes on.")
-    made = server.serve(folder, port)
-    print(f"http://{server.ADDRESS}:{made.server_port}/ shows {folder}; Ctrl-C ends it", flush=True)
+    made = live.serve(folder, port)
+    print(f"http://{live.ADDRESS}:{made.server_port}/ shows {folder}; Ctrl-C ends it", flush=True)
     try:
         made.serve_forever()
     except KeyboardInterrupt:

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import look
+from ..judge.metrics import SHOWN
+from . import chart_style
 from .entries import Material, ReportEntry, RunFolder
 from .pieces import Chart, Section, Table, Words, plain, short
 from .terminal import number, takes
 
-MODELS = ("local", "global", "personal", "chosen")
+MODELS = ("local", *SHOWN)
 MOST = 60  # clients that are drawn
 ROOM = 20_000  # rows of numbers: up to so many there is one for every client
 
@@ -68,7 +69,7 @@ def _clients(entry: ReportEntry, alone: dict[Any, RunFolder]) -> list[ClientRow]
         own = alone.get((run.seed, entry.scenario.attacked))
         by_name = {r["name"]: r for r in own.clients} if own is not None else {}
         for row in run.clients:
-            values = {m: row.get(f"{m}_test_accuracy") for m in MODELS[1:]}
+            values = {m: row.get(f"{m}_test_accuracy") for m in SHOWN}
             values["local"] = by_name.get(row["name"], {}).get("personal_test_accuracy")
             for model, value in values.items():
                 if value is not None:
@@ -110,7 +111,11 @@ def _dumbbells(clients: Sequence[ClientRow], score: str) -> dict[str, Any]:
     for model in MODELS:
         mine = [(y, c) for y, c in enumerate(drawn) if model in c.scores]
         if mine:
-            marks = {"mode": "markers", "marker": look.MODELS[model], "name": "alone" if model == "local" else model}
+            marks = {
+                "mode": "markers",
+                "marker": chart_style.MODEL_MARKS[model],
+                "name": "alone" if model == "local" else model,
+            }
             names = [plain(c.name) for _, c in mine]
             hover = {"customdata": names, "hovertemplate": "%{customdata}: %{x:.3f}"}
             data.append({"x": [c.scores[model] for _, c in mine], "y": [y for y, _ in mine], **marks, **hover})
@@ -120,7 +125,7 @@ def _dumbbells(clients: Sequence[ClientRow], score: str) -> dict[str, Any]:
         "zeroline": False,
     }
     axis |= {"range": [-0.7, len(drawn) - 0.3], "title": {"text": "client"}}
-    layout = {"xaxis": look.scores(f"test {score}"), "yaxis": axis}
+    layout = {"xaxis": chart_style.scores(f"test {score}"), "yaxis": axis}
     return {"data": data, "layout": layout, "height": 110 + 21 * len(drawn), "note": note}
 
 
@@ -145,7 +150,7 @@ def _drawn(clients: Sequence[ClientRow]) -> tuple[Sequence[ClientRow], str]:
 def _table(run: RunFolder) -> Table:
     """A row per client of one run."""
     parts = ("train", "validation", "test")
-    models = [m for m in MODELS[1:] if f"{m}_test_accuracy" in run.clients[0]]
+    models = [m for m in SHOWN if f"{m}_test_accuracy" in run.clients[0]]
     rows = [
         [r["name"], *(r[p] for p in parts), *(number(r.get(f"{m}_test_accuracy")) for m in models), takes(r)]
         for r in run.clients

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from sartor.data import Clients, describe, from_arrays, measure
-from sartor.data.measures import emd, entropy, gini
+from sartor.data.measures import emd, entropy
+from sartor.judge import gini
 
 
 def make(*labels: list[int], classes: int | None = 4, dtype: torch.dtype = torch.int64) -> Clients:

@@ -16,7 +16,7 @@ from scipy import stats
 
 from sartor.errors import SartorError
 from sartor.report import robustness, terminal
-from sartor.report.foot import judged
+from sartor.report.sentences import judged
 from sartor.study import compare as compare_module
 from sartor.study.compare import Cell, Comparison
 from sartor.study.scenarios import PLAIN, Scenario, attacked, scenarios

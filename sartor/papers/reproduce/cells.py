@@ -20,7 +20,6 @@ READ = ("model", "budget", "target")
 NUMBER = ("value", "printed", "std", "spread", "variance", "unit")
 REMARK = ("row", "where", "available", "doubtful", "why")
 WHOLE = ("settings", "tune", "run", "label")  # of an experiment's own cells: not lists of values, but tables and a name
-MODELS = ("personal", "global", "chosen")
 UNITS = {"fraction": 1.0, "percent": 100.0}
 
 

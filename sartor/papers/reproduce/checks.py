@@ -8,10 +8,11 @@ from typing import Any
 from ... import data, models
 from ...data import loading
 from ...errors import SartorError, unknown
+from ...judge.metrics import MODELS
 from ...methods import entry
 from ...run.recipe import Recipe
 from ...run.settings import attack, method_from
-from .cells import MODELS, READ, WHOLE, PaperCell, all_cells, base, is_ours, matches, outline
+from .cells import READ, WHOLE, PaperCell, all_cells, base, is_ours, matches, outline
 from .experiment import Claim, Experiment, Faults, Rule, Table, load
 from .mapping import CHOSEN, FIELDS, SETTINGS, SOLVER
 

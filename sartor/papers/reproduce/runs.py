@@ -22,7 +22,6 @@ from ...storage import read_json, write_json
 from .mapping import key_of
 from .workload import seconds
 
-MODELS = ("personal", "global", "chosen", ORACLE)
 # A column of the history → what `judge` calls it.
 COLUMNS = {"accuracy": "accuracy_mean", "pooled": "accuracy_pooled", "std": "accuracy_std"}
 COLUMNS |= {"loss": "loss_mean", "loss_var": "loss_var"}

@@ -142,9 +142,8 @@ class Reproduction:
     folder: Path
     beside: bool = False  # whether the folders around it are those of other experiments
     stored: Mapping[str, Any] | None = None  # a table whose numbers are taken over
-    entries: dict[tuple[str, bool], ColumnRuns] = field(
-        default_factory=dict
-    )  # by combination, and whether as the authors
+    # By a cell's combination of keys, and whether it is the authors' column.
+    entries: dict[tuple[str, bool], ColumnRuns] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.store = FinishedRuns(
