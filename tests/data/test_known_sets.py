@@ -14,7 +14,7 @@ import pytest
 
 from sartor.data import DATASETS, find, load
 from sartor.data.known_sets import places
-from sartor.data.loading import SOURCES
+from sartor.data.known_sets.readers import SOURCES
 from sartor.errors import SartorError
 
 Serve = Callable[[dict[str, object]], str]

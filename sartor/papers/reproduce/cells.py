@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 from ... import spelling
-from ...data import loading
+from ...data.known_sets.readers import SOURCES
 from ...data.tables.own_data import SUFFIXES
 from ...run.recipe import Recipe
 from .experiment import Experiment, Table, read
@@ -152,7 +152,7 @@ def base(dataset: str) -> str:
 def is_ours(dataset: str) -> bool:
     """Whether the library has such a data set; a file of one's own counts."""
     own = dataset.lower().endswith(SUFFIXES)
-    return own or spelling.find("dataset", loading.SOURCES, spelling.read("data set", dataset)[0]) is not None
+    return own or spelling.find("dataset", SOURCES, spelling.read("data set", dataset)[0]) is not None
 
 
 def missing(experiment: Experiment, keys: Mapping[str, Any]) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ... import data, models
-from ...data import loading
+from ...data.known_sets.readers import SOURCES
 from ...errors import SartorError, unknown
 from ...judge.metrics import MODELS
 from ...methods import entry
@@ -50,8 +50,8 @@ class ExperimentCheck:
         groups += [(["authors", "datasets"], a.datasets)] if a else []
         for place, group in groups:
             for name, table in group.items():
-                if name not in known and name not in loading.SOURCES:
-                    raise self.faults.at([*place, name], unknown("data set", name, known | set(loading.SOURCES)))
+                if name not in known and name not in SOURCES:
+                    raise self.faults.at([*place, name], unknown("data set", name, known | set(SOURCES)))
                 parts.append(([*place, name], table))
         for place, table in parts:
             self.run(place, table)
@@ -105,7 +105,7 @@ class ExperimentCheck:
     def dataset(self, place: Place, text: str) -> None:
         """A data set by name, or a file, or one that another takes the place of."""
         if text not in self.stand_ins and not is_ours(text):
-            raise self.faults.at(place, unknown("data set", base(text), loading.SOURCES))
+            raise self.faults.at(place, unknown("data set", base(text), SOURCES))
 
     def method(self, place: Place, name: str) -> None:
         self.attempt([*place, name], lambda: entry(name))
