@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from torch import nn
 
+from . import spelling
 from .errors import SartorError, need, unknown
 
 Shape = tuple[int, ...]
@@ -121,15 +122,14 @@ LOSS = {"linear": "squared", "svm": "hinge"}  # the others: cross-entropy
 
 def build(name: str, shape: Shape, outputs: int) -> nn.Module:
     """The named model for samples of this shape. A name may list hidden sizes: "mlp(200,100)"."""
-    base, _, inside = name.partition("(")
-    if inside:
-        need(base == "mlp" and inside.endswith(")"), f"only mlp takes hidden sizes, as in mlp(200,100); got {name!r}.")
-        try:
-            hidden = [int(v) for v in inside[:-1].split(",")]
-        except ValueError as e:
-            raise SartorError(f"hidden sizes are whole numbers, as in mlp(200,100); got {name!r}.") from e
-        need(all(h >= 1 for h in hidden), f"hidden sizes are at least 1; got {name!r}.")
-        return layers(math.prod(shape), *hidden, outputs)
+    base, hidden, named = spelling.read("model", name)
     if base not in NAMES:
         raise unknown("model", base, NAMES)
-    return NAMES[base][1](shape, outputs)
+    if not hidden and not named:
+        return NAMES[base][1](shape, outputs)
+    need(base == "mlp", f"only mlp takes hidden sizes, as in mlp(200,100); got {name!r}.")
+    sizes = [size for size in hidden if isinstance(size, int) and not isinstance(size, bool)]
+    good = len(sizes) == len(hidden) and not named
+    need(good, f"hidden sizes are whole numbers, as in mlp(200,100); got {name!r}.")
+    need(all(size >= 1 for size in sizes), f"hidden sizes are at least 1; got {name!r}.")
+    return layers(math.prod(shape), *sizes, outputs)

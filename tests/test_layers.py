@@ -117,3 +117,14 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         ready = {m for m in left if known[m] <= done | {m}}
         assert ready, f"a circle among {sorted(left)}"
         done |= ready
+
+
+def test_no_class_has_the_name_of_another() -> None:
+    names = [
+        node.name
+        for path in MODULES.values()
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef)
+    ]
+    twice = {name for name in names if names.count(name) > 1}
+    assert twice <= {"FedMGDA"}, f"a class name says one thing: {sorted(twice)}"

@@ -46,12 +46,12 @@ def advise(
     from ..methods import entry
     from ..report import terminal
     from ..run.assemble import read_data, split
+    from ..spelling import split_list
     from ..study import advise as advising
-    from ..study.scenarios import listed
     from ..study.verdict import verdict
     from .compare import keep
 
-    names = list(advising.METHODS) if methods is None else listed(methods, "methods")
+    names = list(advising.METHODS) if methods is None else split_list(methods, "methods")
     for name in names:
         entry(name)
     base = asked(ctx.params)

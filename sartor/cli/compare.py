@@ -57,19 +57,19 @@ def compare(
     from ..data import describe
     from ..methods import entry
     from ..report import terminal
-    from ..report.foot import judged
+    from ..report.sentences import judged
     from ..run.assemble import dealt, read_data, split
     from ..run.settings import has_lam
     from ..run.trackers import check
+    from ..spelling import split_compressor, split_list
     from ..study.compare import compare as compare_all
-    from ..study.compare import named
-    from ..study.scenarios import Scenario, listed, scenarios
+    from ..study.scenarios import Scenario, scenarios
     from ..study.verdict import verdict
 
     check(track or [])
     given, best = _tuned(ctx, tuned) if tuned is not None else (ctx.params, {})
-    names, each_seed = listed(given["methods"], "methods"), numbers(seeds, int, "seeds")
-    plainly = list(dict.fromkeys(named(name)[0] for name in names))  # without their compressors
+    names, each_seed = split_list(given["methods"], "methods"), numbers(seeds, int, "seeds")
+    plainly = list(dict.fromkeys(split_compressor(name)[0] for name in names))  # without their compressors
     for name in plainly:
         entry(name)
     fixed = by_method(assignments(set_), plainly)
@@ -78,7 +78,7 @@ def compare(
         for name in plainly:
             own[name] |= {"lam": lams} if has_lam(name) else {}
     shares = _shares(given["attackers"], given["attack"])
-    grid = scenarios(listed(given["attack"], "attacks"), shares, listed(given["aggregator"], "aggregators"))
+    grid = scenarios(split_list(given["attack"], "attacks"), shares, split_list(given["aggregator"], "aggregators"))
     base = asked({k: v for k, v in given.items() if k not in Scenario._fields})
     vacant(folder, "recipe.toml", "a single run; choose another --out")
     somewhere(base, folder)
@@ -131,7 +131,7 @@ def _shares(attackers: str | None, attack: str) -> list[float]:
 def keep(folder: Path, table: Comparison, found: dict[str, Any]) -> bool:
     """Write what a comparison leaves; False where a plot could not be drawn."""
     from ..report import page, robustness
-    from ..report.look import FLOOR
+    from ..report.chart_style import FLOOR
     from ..storage import write_json
 
     write_json(folder / "compare.json", table.summaries())

@@ -50,11 +50,11 @@ def watch(
 
     On this machine alone, and read-only. Ctrl-C ends it.
     """
-    from ..report import server
+    from ..report import live
 
     need(folder.is_dir(), f"{folder} is not a folder; watch wants the --out of a run or a comparison that goes on.")
-    made = server.serve(folder, port)
-    print(f"http://{server.ADDRESS}:{made.server_port}/ shows {folder}; Ctrl-C ends it", flush=True)
+    made = live.serve(folder, port)
+    print(f"http://{live.ADDRESS}:{made.server_port}/ shows {folder}; Ctrl-C ends it", flush=True)
     try:
         made.serve_forever()
     except KeyboardInterrupt:

@@ -68,9 +68,8 @@ def reproduce(
 
     The paper's numbers, ours with the method as it is written, ours as the authors' code does it, and verdicts.
     """
-    from .. import models
+    from .. import models, spelling
     from ..papers.reproduce import Reproduction, Size, checked, document, listing
-    from ..study.scenarios import listed
 
     if list_:
         _list_experiments(listing.listing(), as_json)
@@ -79,10 +78,11 @@ def reproduce(
     if name is not None:
         experiment = checked(name)
         need(rounds is None or rounds >= 1, f"--rounds is at least 1; got {rounds}.")
-        if model is not None and model.partition("(")[0] not in models.NAMES:
+        if model is not None and spelling.read("model", model)[0] not in models.NAMES:
             raise unknown("model", model, models.NAMES)
         wanted = {
-            k: listed(v, "--only") for k, v in assignments(only, "--only takes key=values, as in dataset=mnist").items()
+            k: spelling.split_list(v, "--only")
+            for k, v in assignments(only, "--only takes key=values, as in dataset=mnist").items()
         }
         instead = {k: v for k, v in (("rounds", rounds), ("model", model)) if v is not None}
         size = Size.of(experiment, quick, seeds, wanted, instead)

@@ -2,7 +2,8 @@
 
 from .clients import Clients
 from .dataset import Dataset
-from .loading import DATASETS, find, load
+from .known_sets.readers import DATASETS, find
+from .loading import load
 from .measures import describe, facts, measure
 from .partitions import (
     IID,

@@ -1,159 +1,18 @@
-"""The known data sets by name, and `load`, which opens them or a file of the user's own."""
+"""`load`: a known data set, a file or folder of the user's own, or an object of Python."""
 
 from __future__ import annotations
 
 import inspect
-import string
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .. import spelling
-from ..errors import SartorError, need, unknown
+from ..errors import SartorError
 from .dataset import Dataset
-from .file_formats import check_digest, read_cifar, read_idx, read_npz
-from .inputs import Scale
-from .known_sets.places import CIFAR_TAR, DIGESTS, folders, locate, obtain
-from .known_sets.synthetic import synthetic
+from .known_sets.readers import SOURCES
 from .tables.objects import read_object
 from .tables.own_data import SUFFIXES, read_table
-
-GREY: Scale = ((0.1307,), (0.3081,))  # MNIST's mean and standard deviation; FLAME uses them for Fashion-MNIST as well
-FASHION = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
-CIFAR = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-
-
-def digits() -> Dataset:
-    """scikit-learn's digits, which need no file."""
-    from sklearn.datasets import load_digits  # slow to import, and only needed here
-
-    x, y = load_digits(return_X_y=True)
-    names = tuple(string.digits)
-    return Dataset((x / 16).astype(np.float32), y.astype(np.int64), 10, "digits", class_names=names)
-
-
-def _grey(
-    name: str, names: tuple[str, ...], root: str | Path | None, download: bool, base_url: str | None, pixels: bool
-) -> Dataset:
-    need(isinstance(pixels, bool), f"{name} needs pixels to be true or false; got {pixels!r}.")
-    arrays = []
-    for path, digest in zip(obtain(name, root, download, base_url), DIGESTS[name].values(), strict=True):
-        check_digest(path, digest)
-        arrays.append(read_idx(path))
-    x, y = np.concatenate(arrays[0::2]), np.concatenate(arrays[1::2])
-    scale = _each_pixel(x) if pixels else GREY
-    return Dataset(x[:, None], y.astype(np.int64), 10, name, scale=scale, class_names=names)
-
-
-def _each_pixel(x: np.ndarray) -> Scale:
-    """As (x − mean)/(std + 0.001) of values from 0 to 255: a pixel that is always black stays 0."""
-    flat = x.reshape(len(x), -1)
-    mean, std = flat.mean(axis=0, dtype=np.float64), flat.std(axis=0, dtype=np.float64)
-    return tuple((mean / 255).tolist()), tuple(((std + 0.001) / 255).tolist())
-
-
-def mnist(
-    root: str | Path | None = None, download: bool = True, base_url: str | None = None, pixels: bool = False
-) -> Dataset:
-    """MNIST, training and test set merged. `pixels`: each pixel to its own scale over all images, the test images
-    included, as in pFedMe's experiments."""
-    return _grey("mnist", tuple(string.digits), root, download, base_url, pixels)
-
-
-def fashion_mnist(
-    root: str | Path | None = None, download: bool = True, base_url: str | None = None, pixels: bool = False
-) -> Dataset:
-    """Fashion-MNIST, training and test set merged. `pixels` as for MNIST, as in Ditto's experiments."""
-    return _grey("fashion-mnist", FASHION, root, download, base_url, pixels)
-
-
-def cifar10(root: str | Path | None = None, download: bool = True, base_url: str | None = None) -> Dataset:
-    """CIFAR-10, training and test set merged; from cifar10_12k.npz a balanced subset, named so."""
-    paths = obtain("cifar10", root, download, base_url)
-    name = "cifar10"
-    if paths[0].suffix == ".npz":
-        arrays = read_npz(paths[0], ("x", "y"))
-        x, y = arrays["x"].transpose(0, 3, 1, 2), arrays["y"].astype(np.int64)
-        name = f"cifar10 (subset of {len(x)})"
-    else:
-        if paths[0].name == CIFAR_TAR:
-            check_digest(paths[0], DIGESTS["cifar10"][CIFAR_TAR], content=False)
-        x, y = read_cifar(paths)
-    scale = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
-    return Dataset(x, y, 10, name, scale=scale, class_names=CIFAR)
-
-
-def _npz(name: str, layout: str, root: str | Path | None) -> dict[str, np.ndarray]:
-    found = locate(name, root)
-    if found is None:
-        where = folders(name, root)
-        raise SartorError(
-            f"{name} is not found in {', '.join(map(str, where))}, and is not downloaded. Put an .npz with {layout} "
-            f"into {where[-1]}, or set SARTOR_DATA to a folder that holds {name}/ with it."
-        )
-    return read_npz(found[0])
-
-
-def femnist(root: str | Path | None = None, minimum_per_writer: int = 50) -> Dataset:
-    """FEMNIST: handwriting by writer; the file has ink dark on white, here ink is bright as in MNIST."""
-    layout = "x uint8 [n, 28, 28] (white = 255), y 0..61 and writer as femnist300.npz"
-    arrays = _npz("femnist", layout, root)
-    _, inverse, sizes = np.unique(arrays["writer"], return_inverse=True, return_counts=True)
-    keep = sizes[inverse] >= minimum_per_writer
-    need(bool(keep.any()), f"femnist: no writer has {minimum_per_writer} samples; the most is {sizes.max()}.")
-    keys = np.char.add("writer ", arrays["writer"][keep].astype(str))
-    x = 255 - arrays["x"][keep][:, None]
-    names = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
-    scale = ((0.0385,), (0.1642,))  # of the 300 writers' ink
-    return Dataset(x, arrays["y"][keep].astype(np.int64), 62, "femnist", keys, scale, names)
-
-
-def medical_mnist(root: str | Path | None = None) -> Dataset:
-    """Medical MNIST: six kinds of radiological images."""
-    arrays = _npz("medical-mnist", "x uint8 [n, 28, 28] and y 0..5 as medical_mnist_15k_28.npz", root)
-    names = tuple(map(str, arrays.get("classes", ())))
-    scale = ((0.3544,), (0.2757,))  # of the 15,000 images
-    y = arrays["y"].astype(np.int64)
-    return Dataset(arrays["x"][:, None], y, 6, "medical-mnist", scale=scale, class_names=names)
-
-
-def vehicle(root: str | Path | None = None) -> Dataset:
-    """Vehicle: acoustic and seismic features by device; targets −1/+1 as floats, which a linear SVM uses directly."""
-    arrays = _npz("vehicle", "x float [n, 100], y -1/+1 and device as vehicle_ditto_train.npz", root)
-    keys = np.char.add("device ", arrays["device"].astype(str))
-    return Dataset(arrays["x"].astype(np.float32), arrays["y"].astype(np.float32), 2, "vehicle", keys)
-
-
-SOURCES: dict[str, Callable[..., Dataset]] = {
-    "digits": digits,
-    "mnist": mnist,
-    "fashion-mnist": fashion_mnist,
-    "femnist": femnist,
-    "cifar10": cifar10,
-    "medical-mnist": medical_mnist,
-    "vehicle": vehicle,
-    "synthetic": synthetic,
-}
-
-DATASETS: dict[str, str] = {
-    "digits": "1,797 handwritten digits of 8x8, 10 classes; built in",
-    "mnist": "70,000 handwritten digits of 28x28, 10 classes",
-    "fashion-mnist": "70,000 articles of clothing of 28x28, 10 classes",
-    "femnist": "handwritten characters of 28x28 by writer, 62 classes",
-    "cifar10": "60,000 colour photographs of 32x32, 10 classes",
-    "medical-mnist": "15,000 radiological images of 28x28, 6 classes",
-    "vehicle": "acoustic and seismic measurements by device, 100 features, targets -1/+1",
-    "synthetic": "Synthetic(alpha, beta) of FedProx: clients with their own linear models, 10 classes; built in",
-}
-
-
-def find(name: str, root: str | Path | None = None) -> list[Path] | None:
-    """The files of a known data set on this machine; [] for one that needs none, None for one that is not here."""
-    if name not in SOURCES:
-        raise unknown("dataset", name, SOURCES)
-    return [] if name in ("digits", "synthetic") else locate(name, root)
 
 
 def load(data: Any, **options: Any) -> Dataset:
@@ -169,14 +28,9 @@ def load(data: Any, **options: Any) -> Dataset:
         raise SartorError(
             f"a data file ends in {', '.join(SUFFIXES)}, or is a folder of such files; got {str(data)!r}."
         )
-    name = data
-    kind, plain, named = spelling.read("dataset", name)
-    if kind not in SOURCES:
-        raise unknown("dataset", kind, SOURCES, f"A file is given by its path, which ends in {', '.join(SUFFIXES)}.")
-    repeated = sorted(named.keys() & options.keys())
-    need(not repeated, f"{kind}: {', '.join(repeated)} is given twice.")
-    source = SOURCES[kind]
-    return source(**spelling.bind(kind, list(inspect.signature(source).parameters), plain, named | options))
+    elsewhere = f"A file is given by its path, which ends in {', '.join(SUFFIXES)}."
+    _, source, settings = spelling.look_up("dataset", SOURCES, data, do=elsewhere, options=options)
+    return source(**settings)
 
 
 def _known(owner: str, reader: Callable[..., Dataset], options: dict[str, Any]) -> dict[str, Any]:

@@ -8,14 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..judge.fairness import gini
 from .clients import Clients
-
-
-def gini(sizes: np.ndarray) -> float:
-    """The Gini coefficient Σ_i Σ_j |n_i − n_j| / (2 m Σ_i n_i): 0 when all are equal, (m − 1)/m when one has all."""
-    n = np.sort(np.asarray(sizes, dtype=np.float64))
-    m = len(n)
-    return float((2 * np.arange(1, m + 1) - m - 1) @ n / (m * n.sum()))
 
 
 def label_counts(clients: Clients) -> np.ndarray:
@@ -63,7 +57,7 @@ def measure(clients: Clients) -> dict[str, float | int]:
         "size_min": int(sizes.min()),
         "size_median": float(np.median(sizes)),
         "size_max": int(sizes.max()),
-        "size_gini": gini(sizes),
+        "size_gini": gini(sizes) or 0.0,
     }
     if clients.classes is not None:
         shares = label_shares(clients)

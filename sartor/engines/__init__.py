@@ -1,4 +1,4 @@
-"""Where clients live: in this process (local, serial)."""
+"""Where clients are computed: in this process (local, serial), in forked workers, on a Ray cluster."""
 
 from .local import LocalEngine, SerialEngine
 

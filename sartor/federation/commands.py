@@ -1,4 +1,4 @@
-"""`sartor federation`, `sartor server`, `sartor client`: what they print. Typer and the options are in cli.py."""
+"""`sartor federation`, `sartor server`, `sartor client`: what they do. Their options are in cli/federation.py."""
 
 from __future__ import annotations
 

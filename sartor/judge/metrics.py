@@ -11,6 +11,8 @@ from .fairness import entropy, gini, highest, jain, lowest
 
 Scores = Mapping[str, np.ndarray]  # "personal/test/accuracy" and so on → [m]; NaN where a client has no such samples
 MODELS = ("personal", "global", "chosen")
+SHOWN = ("global", "personal", "chosen")  # from left to right in tables and charts
+BEST_FIRST = SHOWN[::-1]
 ORACLE = "oracle"  # chosen on test data, as some papers do: only where it is asked for, and never under another name
 Numbers = dict[str, float | None]  # None: not defined for these scores
 

@@ -1,7 +1,6 @@
 # Written by docs/fill.py.
 from .apfl import APFL
 from .ditto import Ditto
-from .drifting import Drifting
 from .entries import NAMES, Entry, entry
 from .ewc import EWC
 from .fedadmm import FedADMM
@@ -42,7 +41,6 @@ __all__ = [
     "SKL",
     "TERM",
     "Ditto",
-    "Drifting",
     "Entry",
     "FedADMM",
     "FedAMP",

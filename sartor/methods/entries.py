@@ -30,6 +30,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import spelling
 from ..errors import SartorError, need, unknown
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ class Entry:
     @property
     def make(self) -> type[Method]:
         """The class."""
-        made: type[Method] = getattr(importlib.import_module(f"{__package__}.{self.file}"), self.class_name)
+        module = self.file if "." in self.file else f"{__package__}.{self.file}"  # one of the authors' is elsewhere
+        made: type[Method] = getattr(importlib.import_module(module), self.class_name)
         return made
 
 
@@ -82,9 +84,12 @@ NAMES = _Names()
 
 def entry(name: str) -> Entry:
     """The named method's entry; an unknown name is refused with the nearest known ones."""
-    if name not in NAMES:
+    if name in NAMES:
+        return NAMES[name]
+    made = spelling.find("method", dict[str, type["Method"]](), name)
+    if not isinstance(made, type):
         raise unknown("method", name, NAMES)
-    return NAMES[name]
+    return Entry(made.__module__, made.__name__, (made.__doc__ or "").splitlines()[0], "its authors' code")
 
 
 def public() -> dict[str, str]:

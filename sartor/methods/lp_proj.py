@@ -7,7 +7,8 @@
 
 The same slope sign(c)|c|^{p−1}, with sign(0) = 0, is used in both steps (the authors' code has two that agree only at
 p = 1). Only w travels: d_sub numbers. As written every client trains and S are averaged (`train_all`); by default only
-the cohort trains. With p = 1 a step of (5) moves every coordinate by exactly ηλ, so w settles only to that resolution.
+the cohort trains. w starts at P x_0 (in the authors' code at 0). With p = 1 a step of (5) moves every coordinate by
+exactly ηλ, so w settles only to that resolution.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor
 from ..aggregators import Aggregator, mean
 from ..core import ClientStack, Method, Problem, Server, State
 from ..couplings import Projected, Projection
-from ..errors import need, one_of, positive
+from ..errors import need, positive
 from ..solvers import SGD, Solver
 from .parts.diagnostics import prox_facts
 
@@ -37,7 +38,6 @@ class LpProj(Method):
     d_sub: int = 20
     projection: str = "gaussian"
     projection_seed: int = 0
-    first: str = "projected"  # w starts at P x_0, or at "zero" as in the authors' code
     train_all: bool = False
     solver: Solver = SGD()
     aggregate: Aggregator = mean
@@ -46,11 +46,10 @@ class LpProj(Method):
         need(self.p >= 1, f"Lp-Proj needs p >= 1 (a norm); got {self.p}.")
         positive("Lp-Proj", lam=self.lam, eta=self.eta, beta=self.beta, d_sub=self.d_sub)
         need(self.R >= 1, f"Lp-Proj needs R >= 1 local rounds; got {self.R}.")
-        one_of("Lp-Proj", "first", self.first, ["projected", "zero"])
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         w = self.P(len(problem.start)).project(problem.start[None])[0]
-        return {"w": w if self.first == "projected" else 0 * w}, {"x": problem.start}
+        return {"w": w}, {"x": problem.start}
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         w, x = down["w"], state["x"]
@@ -110,7 +109,6 @@ ABOUT = {
         "eta": "η, the step of w. With p = 1 every coordinate of w moves by exactly ηλ",
         "beta": "β, the server's step",
         "R": "local rounds",
-        "first": "where w starts: `projected`, at P x_0, or `zero`, as in the authors' code",
     },
     "cite": ["lin2022lpproj"],
     "cold_start": (

@@ -7,8 +7,8 @@
 
 As written, every client trains in every round and S of them are averaged (`train_all`); by default only the cohort
 trains. The start of θ is not in the paper: "theta" goes on from the client's last θ, "w" starts at the received w. The
-personal model is θ; the published scores are those of the local model w_i (an aliasing slip in the authors' code):
-`score="w"` gives them.
+personal model is θ. The published scores are those of the local model w_i, by an aliasing slip in the authors' code;
+sartor/papers/authors/ has it for the experiments that repeat them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ class PFedMe(Method):
     beta: float = 1.0
     R: int = 10
     start: str = "theta"
-    score: str = "theta"
     train_all: bool = False
     weighting: str = "uniform"
     solver: Solver = SGD(steps=5, reuse=True)
@@ -46,7 +45,6 @@ class PFedMe(Method):
         positive("pFedMe", lam=self.lam, eta=self.eta, beta=self.beta)
         need(self.R >= 1, f"pFedMe needs R >= 1 local rounds; got {self.R}.")
         one_of("pFedMe", "start", self.start, ["theta", "w"])
-        one_of("pFedMe", "score", self.score, ["theta", "w"])
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         w = problem.start
@@ -65,7 +63,7 @@ class PFedMe(Method):
         return server | {"w": (1 - self.beta) * server["w"] + self.beta * w}
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
-        return state[self.score]
+        return state["theta"]
 
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         w, theta = down["w"], state["theta"]
@@ -93,10 +91,6 @@ ABOUT = {
         "beta": "β, the server's step: 1 takes the mean, more goes beyond it",
         "R": "local rounds: so often θ is found and w moved",
         "start": "where θ starts in a round: `theta`, its last value, or `w`, the received model",
-        "score": (
-            "which model is the personal one: `theta` (the paper) or `w`, the local model, which the published "
-            "scores are of"
-        ),
     },
     "tune": {"lam": "log(0.1, 30)", "eta": "log(0.005, 1)"},
     "cite": ["dinh2020pfedme"],

@@ -14,7 +14,7 @@ from typing import Any
 
 from .. import methods
 from .entries import Material
-from .pieces import Code, Section, Words
+from .pieces import CodeBlock, Section, Words
 
 KINDS = {"method": "methods", "attack": "attacks", "aggregator": "aggregators"}
 
@@ -71,4 +71,4 @@ def section(material: Material) -> Section | None:
     if not text.strip():
         return None
     said = "If this is of use to you, cite the papers whose methods were used:"
-    return Section("citations", "Citations", [Words(said), Code(text)])
+    return Section("citations", "Citations", [Words(said), CodeBlock(text)])

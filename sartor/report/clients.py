@@ -7,17 +7,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import look
-from .entries import Material, ReportEntry, Run
+from ..judge.metrics import SHOWN
+from . import chart_style
+from .entries import Material, ReportEntry, RunFolder
 from .pieces import Chart, Section, Table, Words, plain, short
 from .terminal import number, takes
 
-MODELS = ("local", "global", "personal", "chosen")
+MODELS = ("local", *SHOWN)
 MOST = 60  # clients that are drawn
 ROOM = 20_000  # rows of numbers: up to so many there is one for every client
 
 
-class Client(NamedTuple):
+class ClientRow(NamedTuple):
     """A client's test scores by model, over the seeds in which it is the same client."""
 
     name: str
@@ -60,7 +61,7 @@ def _is_local(entry: ReportEntry) -> bool:
     return entry.runs[0].recipe.get("method", (entry.runs[0].summary or {}).get("method")) == "local"
 
 
-def _clients(entry: ReportEntry, alone: dict[Any, Run]) -> list[Client]:
+def _clients(entry: ReportEntry, alone: dict[Any, RunFolder]) -> list[ClientRow]:
     """Sorted by gain, the losers first; without local training by the chosen model's score."""
     natural = str(entry.runs[0].recipe.get("partition", "")).startswith("natural")
     scores: dict[str, dict[str, list[float]]] = {}
@@ -68,16 +69,16 @@ def _clients(entry: ReportEntry, alone: dict[Any, Run]) -> list[Client]:
         own = alone.get((run.seed, entry.scenario.attacked))
         by_name = {r["name"]: r for r in own.clients} if own is not None else {}
         for row in run.clients:
-            values = {m: row.get(f"{m}_test_accuracy") for m in MODELS[1:]}
+            values = {m: row.get(f"{m}_test_accuracy") for m in SHOWN}
             values["local"] = by_name.get(row["name"], {}).get("personal_test_accuracy")
             for model, value in values.items():
                 if value is not None:
                     scores.setdefault(row["name"], {}).setdefault(model, []).append(value)
-    means = [Client(name, {m: float(np.mean(v)) for m, v in own.items()}) for name, own in scores.items()]
+    means = [ClientRow(name, {m: float(np.mean(v)) for m, v in own.items()}) for name, own in scores.items()]
     return sorted(means, key=lambda c: (c.gain if c.gain is not None else 0.0, c.scores.get("chosen", 0.0)))
 
 
-def _chart(found: dict[str, list[Client]], score: str, compared: bool) -> Chart:
+def _chart(found: dict[str, list[ClientRow]], score: str, compared: bool) -> Chart:
     variants = {name: _dumbbells(clients, score) for name, clients in found.items()}
     few = sum(map(len, found.values())) <= ROOM  # else the numbers of those that are drawn
     kept = {name: clients if few else _drawn(clients)[0] for name, clients in found.items()}
@@ -97,7 +98,7 @@ def _chart(found: dict[str, list[Client]], score: str, compared: bool) -> Chart:
     return Chart("clients", caption, variants, head, rows, switches)
 
 
-def _dumbbells(clients: Sequence[Client], score: str) -> dict[str, Any]:
+def _dumbbells(clients: Sequence[ClientRow], score: str) -> dict[str, Any]:
     drawn, note = _drawn(clients)
     data = []
     for label, colour, sign in (("gains", "--c0", 1), ("loses", "--c1", -1)):
@@ -110,7 +111,11 @@ def _dumbbells(clients: Sequence[Client], score: str) -> dict[str, Any]:
     for model in MODELS:
         mine = [(y, c) for y, c in enumerate(drawn) if model in c.scores]
         if mine:
-            marks = {"mode": "markers", "marker": look.MODELS[model], "name": "alone" if model == "local" else model}
+            marks = {
+                "mode": "markers",
+                "marker": chart_style.MODEL_MARKS[model],
+                "name": "alone" if model == "local" else model,
+            }
             names = [plain(c.name) for _, c in mine]
             hover = {"customdata": names, "hovertemplate": "%{customdata}: %{x:.3f}"}
             data.append({"x": [c.scores[model] for _, c in mine], "y": [y for y, _ in mine], **marks, **hover})
@@ -120,11 +125,11 @@ def _dumbbells(clients: Sequence[Client], score: str) -> dict[str, Any]:
         "zeroline": False,
     }
     axis |= {"range": [-0.7, len(drawn) - 0.3], "title": {"text": "client"}}
-    layout = {"xaxis": look.scores(f"test {score}"), "yaxis": axis}
+    layout = {"xaxis": chart_style.scores(f"test {score}"), "yaxis": axis}
     return {"data": data, "layout": layout, "height": 110 + 21 * len(drawn), "note": note}
 
 
-def _drawn(clients: Sequence[Client]) -> tuple[Sequence[Client], str]:
+def _drawn(clients: Sequence[ClientRow]) -> tuple[Sequence[ClientRow], str]:
     """Those that are drawn, and a sentence on all."""
     gains = [c.gain for c in clients if c.gain is not None]
     note = ""
@@ -142,10 +147,10 @@ def _drawn(clients: Sequence[Client]) -> tuple[Sequence[Client], str]:
     return [*clients[:half], *clients[-half:]], f"{note} Drawn are {MOST} of {len(clients)}: {ends}.".strip()
 
 
-def _table(run: Run) -> Table:
+def _table(run: RunFolder) -> Table:
     """A row per client of one run."""
     parts = ("train", "validation", "test")
-    models = [m for m in MODELS[1:] if f"{m}_test_accuracy" in run.clients[0]]
+    models = [m for m in SHOWN if f"{m}_test_accuracy" in run.clients[0]]
     rows = [
         [r["name"], *(r[p] for p in parts), *(number(r.get(f"{m}_test_accuracy")) for m in models), takes(r)]
         for r in run.clients

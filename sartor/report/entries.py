@@ -15,7 +15,7 @@ Line = dict[str, Any]
 
 
 @dataclass
-class Run:
+class RunFolder:
     """One run's files; what is not there yet is empty or None."""
 
     folder: Path
@@ -43,7 +43,7 @@ class Found(NamedTuple):
     method: str
     scenario: Scenario
     seed: int
-    run: Run | None
+    run: RunFolder | None
     summary: dict[str, Any] | None
 
 
@@ -53,7 +53,7 @@ class ReportEntry:
 
     method: str  # as it is called in this report: "fedavg+int8", or with its folder where two would be called alike
     scenario: Scenario
-    runs: list[Run]
+    runs: list[RunFolder]
 
     @property
     def name(self) -> str:
@@ -83,7 +83,7 @@ class Material:
     failures: list[str] = field(default_factory=list)
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RunFolder]:
         return [run for entry in self.entries for run in entry.runs]
 
     @property

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from . import look
+from ..judge.metrics import BEST_FIRST, SHOWN
+from . import chart_style
 from .entries import Material, ReportEntry, by_attack, switched
 from .pieces import Chart, Section, Shown, Table, Words, plain
 from .terminal import number
 
-MODELS = ("chosen", "personal", "global")
 SPREADS = {"loss": "variance of test losses over clients", "accuracy": "variance of test scores over clients"}
 NAMES = ("pooled", "std", "var", "min", "worst10", "best10", "jain", "gini", "entropy")
 HEADS = ("pooled mean", "std", "variance", "worst", "worst 10%", "best 10%", "Jain", "Gini", "entropy")
@@ -42,7 +42,7 @@ def _spread(found: dict[str, Any], of: str) -> float | None:
 
 
 def _chart(material: Material) -> Chart | None:
-    models = [m for m in MODELS if any(_last(e, m) for e in material.entries)]
+    models = [m for m in BEST_FIRST if any(_last(e, m) for e in material.entries)]
     if not models:
         return None
     scenes, lone, rows = by_attack(material.entries), len(material.entries) == 1, list[list[Any]]()
@@ -57,7 +57,7 @@ def _chart(material: Material) -> Chart | None:
                         continue
                     mean, spread = (float(np.mean(side)) for side in zip(*each, strict=True))
                     rows.append([entry.name, model, of, mean, spread, len(each)])
-                    mark = {**look.MODELS[model], "size": 12} if lone else look.marker(place, 12)
+                    mark = {**chart_style.MODEL_MARKS[model], "size": 12} if lone else chart_style.marker(place, 12)
                     key = f"{under}|{'all' if lone else model}|{of}"
                     variant = variants.setdefault(key, {"data": [], "layout": _axes(of, material.score)})
                     variant["data"] += _marks(model if lone else plain(entry.brief), mark, each, (mean, spread))
@@ -76,7 +76,7 @@ def _chart(material: Material) -> Chart | None:
 
 def _axes(of: str, score: str) -> dict[str, Any]:
     across = {"title": {"text": SPREADS[of]}, "rangemode": "tozero"}
-    return {"xaxis": across, "yaxis": look.scores(f"mean test {score}")}
+    return {"xaxis": across, "yaxis": chart_style.scores(f"mean test {score}")}
 
 
 def _marks(name: str, mark: dict[str, Any], each: Sequence[Any], mean: tuple[float, float]) -> list[dict[str, Any]]:
@@ -98,7 +98,7 @@ def _rows(material: Material) -> list[list[Any]]:
     """How accuracy is spread, a row for each method's chosen model, or for each model of a single run."""
     if material.comparison is None:
         ends = [run.summary for run in material.runs if run.summary is not None]
-        named = [(m, end[m]) for end in ends for m in reversed(MODELS) if end.get(m) is not None]
+        named = [(m, end[m]) for end in ends for m in SHOWN if end.get(m) is not None]
     else:
         rows = material.comparison.rows()
         named = [(", ".join([r["method"], *r["scenario"].words()]), r["chosen"]) for r in rows if r["chosen"]]

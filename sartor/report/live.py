@@ -1,9 +1,14 @@
-"""A live page of a folder while a run or a comparison goes on in it: what the page holds, and what has changed."""
+"""A live page of a folder while a run or a comparison goes on in it: what it holds, what has changed, and its server.
+
+It is served on 127.0.0.1 alone, read-only: one page and its news; nothing else of the machine is shown.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +16,22 @@ from ..errors import SartorError
 from ..storage import read_json
 from ..study.compare import PLAN
 from ..study.scenarios import Scenario
-from . import curves, diagnostics, overview
-from .entries import Material, Run
+from . import curves, overview
+from .entries import Material, RunFolder
 from .material import read, read_run
 from .page import html_of
-from .pieces import Chart, Section, Shown, Table, Words, text_of
+from .pieces import Chart, Section, Shown, Table, Words, safe_json, text_of
 from .terminal import cell_name, left
+
+ADDRESS = "127.0.0.1"
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
 
 
 def page(folder: Path) -> str:
@@ -55,7 +70,7 @@ def _now(folder: Path) -> tuple[str, list[Words], list[Section]]:
     lead = [Words(_said(rows, ended), "lead")]
     lead += [w for w in overview.lead(material) if w.kind == "warn" and "has not ended" not in w.text]
     table = Table(["run", "state", "round", "of", "chosen", "seconds", "left"], rows, id="progress-table")
-    found = [Section("progress", "How far it is", [table]), curves.section(material), diagnostics.section(material)]
+    found = [Section("progress", "How far it is", [table]), curves.section(material), curves.diagnostics(material)]
     return material.title, lead, [s for s in found if s is not None]
 
 
@@ -86,7 +101,7 @@ def _failures(folder: Path) -> dict[int, str]:
     return {i: s["error"] for i, s in enumerate(read_json(folder / "compare.json")) if "error" in s}
 
 
-def _row(name: str, run: Run | None, error: str | None) -> list[Any]:
+def _row(name: str, run: RunFolder | None, error: str | None) -> list[Any]:
     if run is None or (not run.history and run.summary is None):
         return [
             name,
@@ -105,3 +120,51 @@ def _row(name: str, run: Run | None, error: str | None) -> list[Any]:
         more = left((total - at) * seconds / at)
     score = Shown("-" if chosen is None else f"{chosen:.3f}", chosen)
     return [name, done, at, total, score, seconds, more or ""]
+
+
+def serve(folder: Path, port: int = 0) -> ThreadingHTTPServer:
+    """A server for the live page of `folder`, ready for `serve_forever`; port 0: one that is free."""
+    pages: dict[str, tuple[str, Callable[[], str]]] = {
+        "/": ("text/html; charset=utf-8", lambda: page(folder)),
+        "/state.json": ("application/json", lambda: safe_json(state(folder))),
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        server_version, sys_version = "sartor", ""
+        timeout = 10
+
+        def do_GET(self) -> None:
+            names = {f"{ADDRESS}:{made.server_port}", f"localhost:{made.server_port}"}
+            if self.headers.get("Host") not in names:  # another site's name for this address: none of its business
+                self._answer(403, "text/plain", "this page is for this machine alone\n")
+            elif self.path not in pages:
+                self._answer(404, "text/plain", "there is one page: /\n")
+            else:
+                kind, make = pages[self.path]
+                try:
+                    self._answer(200, kind, make())
+                except Exception:  # what lies in the folder is half written, or odd: the next look may do
+                    self._answer(503, "text/plain", "try again\n")
+
+        do_HEAD = do_GET
+
+        def _answer(self, code: int, kind: str, text: str) -> None:
+            body = text.encode()
+            self.send_response(code)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            for name, value in HEADERS.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    try:
+        made = ThreadingHTTPServer((ADDRESS, port), Handler)
+    except (OSError, OverflowError) as e:
+        raise SartorError(f"cannot listen on port {port} of {ADDRESS}: {e}; choose another --port, or 0.") from e
+    made.daemon_threads = True
+    return made

@@ -16,7 +16,7 @@ from ..run.recipe import SETTINGS, Recipe, flat
 from ..storage import read_json
 from ..study.compare import PLAN, Cell, Comparison
 from ..study.scenarios import PLAIN, Scenario
-from .entries import Found, Line, Material, ReportEntry, Run
+from .entries import Found, Line, Material, ReportEntry, RunFolder
 from .repeat import leaves
 from .terminal import cell_name
 
@@ -50,9 +50,9 @@ def read(folders: Sequence[Path]) -> Material:
     return material
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> RunFolder:
     """One run's files, as far as they are there."""
-    run = Run(folder)
+    run = RunFolder(folder)
     try:
         run.recipe = flat(tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -78,19 +78,19 @@ def _found(path: Path) -> Any:
     return read_json(path) if path.is_file() else None
 
 
-def _method(run: Run) -> str:
+def _method(run: RunFolder) -> str:
     method = str(run.recipe.get("method") or (run.summary or {}).get("method", "?"))
     compress = run.recipe.get("compress", "none")
     return method if compress == "none" else f"{method}+{compress}"
 
 
-def _scenario(run: Run) -> Scenario:
+def _scenario(run: RunFolder) -> Scenario:
     about = run.summary or run.recipe
     attack = str(about.get("attack", "none")).split("(")[0] if run.summary is None else str(about["attack"])
     return Scenario(attack, float(about.get("attackers") or 0.0), str(about.get("aggregator") or "mean"))
 
 
-def _single(run: Run) -> Found:
+def _single(run: RunFolder) -> Found:
     return Found(_method(run), _scenario(run), run.seed, run, run.summary)
 
 
@@ -189,7 +189,7 @@ def _take_experiment(folder: Path, material: Material) -> None:
     material.entries += entries
 
 
-def _recorded(path: Path, record: dict[str, Any]) -> Run:
+def _recorded(path: Path, record: dict[str, Any]) -> RunFolder:
     """A record of an experiment's run as a run, with a history of means alone."""
     lines = []
     for i, (round, spent) in enumerate(zip(record["rounds"], record["bytes"], strict=True)):
@@ -200,7 +200,7 @@ def _recorded(path: Path, record: dict[str, Any]) -> Run:
         lines.append(line)
     if lines:
         lines[-1]["warnings"] = record.get("warnings", [])
-    run = Run(path, record["recipe"], lines)
+    run = RunFolder(path, record["recipe"], lines)
     if "weights" in record:
         names = [str(i) for i in range(len(record["weights"]))]
         run.collaboration = {"names": names, "weights": record["weights"]}

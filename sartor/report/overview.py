@@ -6,15 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..judge.metrics import SHOWN
 from ..study.compare import Comparison
 from ..study.scenarios import Scenario, attacked
-from . import look
+from . import chart_style
 from .entries import Material
-from .foot import judged
 from .pieces import Chart, Part, Section, Shown, Table, Words, plain
+from .sentences import judged
 from .terminal import against, cell, explain, megabytes, one_line, row_name, worth
-
-MODELS = ("global", "personal", "chosen")
 
 
 def sections(material: Material) -> list[Section]:
@@ -74,12 +73,17 @@ def _dots(rows: Sequence[dict[str, Any]], score: str) -> Chart | None:
     if len(good) < 2:
         return None
     data = []
-    for model in MODELS:
+    for model in SHOWN:
         mine = [(y, r) for y, r in enumerate(good) if r[model]]
         if not mine:
             continue
         x = [r[model]["accuracy_mean"] for _, r in mine]
-        trace: dict[str, Any] = {"x": x, "y": [y for y, _ in mine], "mode": "markers", "marker": look.MODELS[model]}
+        trace: dict[str, Any] = {
+            "x": x,
+            "y": [y for y, _ in mine],
+            "mode": "markers",
+            "marker": chart_style.MODEL_MARKS[model],
+        }
         trace |= {"name": model, "customdata": [plain(row_name(r)) for _, r in mine]}
         trace["hovertemplate"] = "%{customdata}: %{x:.3f}"
         spread = [r[model]["accuracy_seed_std"] for _, r in mine]
@@ -88,8 +92,8 @@ def _dots(rows: Sequence[dict[str, Any]], score: str) -> Chart | None:
         data.append(trace)
     axis = {"tickvals": list(range(len(good))), "ticktext": [plain(row_name(r)) for r in good], "zeroline": False}
     axis["range"] = [-0.7, len(good) - 0.3]
-    layout = {"xaxis": look.scores(f"mean test {score} over clients"), "yaxis": axis}
-    numbers = [[row_name(r), m, r[m]["accuracy_mean"], r[m]["accuracy_seed_std"]] for r in good for m in MODELS if r[m]]
+    layout = {"xaxis": chart_style.scores(f"mean test {score} over clients"), "yaxis": axis}
+    numbers = [[row_name(r), m, r[m]["accuracy_mean"], r[m]["accuracy_seed_std"]] for r in good for m in SHOWN if r[m]]
     return Chart(
         "overview",
         "The mean over clients of each method's global, personal and chosen models; the best method on top. Whiskers: "
@@ -108,7 +112,7 @@ def _methods(rows: Sequence[dict[str, Any]]) -> Table:
         if r["chosen"]:
             where = r["scenario"].attacked
             best[where] = max(r["chosen"]["accuracy_mean"], best.get(where, -math.inf))
-    models = [*MODELS, *(["oracle"] if any(r["oracle"] for r in rows) else [])]
+    models = [*SHOWN, *(["oracle"] if any(r["oracle"] for r in rows) else [])]
     cells, more = [], worth(rows)
     for i, r in enumerate(rows):
         star = "*" if r["chosen"] and r["chosen"]["accuracy_mean"] == best[r["scenario"].attacked] else ""
@@ -208,7 +212,7 @@ def _agreement(cells: Sequence[Mapping[str, Any]]) -> Chart | None:
         for place, method in enumerate(methods):
             mine = [c for c in known if str(c["method"]) == method]
             trace: dict[str, Any] = {"x": [c["paper"] for c in mine], "y": [c[key] for c in mine], "mode": "markers"}
-            trace |= {"name": plain(method), "marker": look.marker(place, 8)}
+            trace |= {"name": plain(method), "marker": chart_style.marker(place, 8)}
             trace |= {
                 "customdata": [plain(_cell_name(c)) for c in mine],
                 "hovertemplate": "%{customdata}: %{x}, ours %{y}",

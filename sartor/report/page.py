@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 
 from ..storage import write_text
-from . import citations, clients, collaboration, curves, diagnostics, fairness, overview, repeat, robustness, skew
+from . import citations, clients, collaboration, curves, fairness, overview, repeat, robustness, skew
 from .entries import Material
 from .material import read
 from .pieces import Section, Words, written
@@ -46,7 +46,7 @@ def sections(material: Material) -> list[Section]:
         overview.significance(material),
         collaboration.section(material),
         skew.section(material),
-        diagnostics.section(material),
+        curves.diagnostics(material),
         repeat.section(material),
         citations.section(material),
     ]

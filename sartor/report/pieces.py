@@ -31,7 +31,7 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Code:
+class CodeBlock:
     """Text as it is: a command, settings, citations. With a `summary` it is folded away below that."""
 
     text: str
@@ -70,7 +70,7 @@ class Chart:
         return {"switches": switches, "variants": self.variants, "height": self.height, "table": table}
 
 
-Part = Words | Code | Table | Chart
+Part = Words | CodeBlock | Table | Chart
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _part(part: Part, charts: bool) -> str:
     if isinstance(part, Words):
         kind = f' class="{part.kind}"' if part.kind else ""
         return f"<p{kind}>{plain(part.text)}</p>"
-    if isinstance(part, Code):
+    if isinstance(part, CodeBlock):
         return _folded(f"<pre>{plain(part.text)}</pre>", part.summary)
     if isinstance(part, Table):
         return _folded(_table(part.head, part.rows, part.id), part.summary)

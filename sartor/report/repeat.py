@@ -11,9 +11,10 @@ import tomli_w
 from ..errors import SartorError
 from ..run.assemble import resolve
 from ..run.recipe import SETTINGS, SOLVER_OPTIONS, Recipe, tables
+from ..spelling import split_compressor
 from ..study.scenarios import Scenario
 from .entries import Material
-from .pieces import Code, Part, Section
+from .pieces import CodeBlock, Part, Section
 
 _OPTION = {field: option for option, (field, *_) in SOLVER_OPTIONS.items()}  # for each of a solver's fields
 
@@ -22,15 +23,15 @@ def section(material: Material) -> Section:
     """The command and the settings of each run or comparison."""
     parts: list[Part] = []
     for table in material.tables:
-        parts.append(Code(str(table["command"])))
+        parts.append(CodeBlock(str(table["command"])))
     for plan in material.plans:
-        parts += [Code(of_comparison(plan)), Code(tomli_w.dumps(_without_none(_told(plan))), "All settings")]
+        parts += [CodeBlock(of_comparison(plan)), CodeBlock(tomli_w.dumps(_without_none(_told(plan))), "All settings")]
     planned = {id(run) for run in material.runs} if material.plans else set()
     for entry in material.entries if not material.tables else []:
         for run in entry.runs:
             if id(run) not in planned and run.recipe:
-                told = Code(tomli_w.dumps(tables(run.recipe)), f"All settings of {entry.name}, seed {run.seed}")
-                parts += [Code(of_run(run.recipe)), told]
+                told = CodeBlock(tomli_w.dumps(tables(run.recipe)), f"All settings of {entry.name}, seed {run.seed}")
+                parts += [CodeBlock(of_run(run.recipe)), told]
     return Section("settings", "To repeat it", parts)
 
 
@@ -41,7 +42,7 @@ def _told(plan: Mapping[str, Any]) -> dict[str, Any]:
     told |= {k: list(dict.fromkeys(c[k] for c in plan["cells"])) for k in Scenario._fields}
     own = {}
     for entrant in plan["methods"]:
-        method = entrant.partition("+")[0].strip()
+        method = split_compressor(entrant)[0]
         base = {"method": method, "settings": plan["settings"].get(method, {}), "solver": plan["recipe"]["solver"]}
         own[entrant] = resolve(Recipe(**base)).settings
     return told | own

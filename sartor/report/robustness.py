@@ -7,15 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..storage import replacing
-from . import look
+from . import chart_style
 from .entries import Material
 from .pieces import Chart, Section, plain
-
-# Okabe and Ito's, told apart by everybody, without the yellow, which is too faint for a line on white.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#888888")
-DASHES = ("", "6 3", "2 2", "8 3 2 3", "1 3")  # one for each aggregator
-MARKS = ("o", "s", "^", "D", "v")
 
 
 class Line(NamedTuple):
@@ -80,9 +74,9 @@ def section(material: Material) -> Section | None:
         data = []
         for line in lines:
             share, value = zip(*line.points, strict=True)
-            colour = f"--c{line.colour % look.COLOURS}"
-            dash = {"color": colour, "dash": look.DASHES[line.dash % len(look.DASHES)], "width": 2}
-            mark = {"color": colour, "symbol": look.SHAPES[line.dash % len(look.SHAPES)], "size": 8}
+            colour = f"--c{line.colour % chart_style.COLOURS}"
+            dash = {"color": colour, "dash": chart_style.DASHES[line.dash % len(chart_style.DASHES)], "width": 2}
+            mark = {"color": colour, "symbol": chart_style.SHAPES[line.dash % len(chart_style.SHAPES)], "size": 8}
             trace: dict[str, Any] = {
                 "x": share,
                 "y": value,
@@ -96,7 +90,7 @@ def section(material: Material) -> Section | None:
         axes: dict[str, Any] = {
             "xaxis": {"title": {"text": "share of attackers"}, "tickformat": ".0%", "rangemode": "tozero"}
         }
-        axes["yaxis"] = look.scores(f"mean test {material.score}")
+        axes["yaxis"] = chart_style.scores(f"mean test {material.score}")
         variants[attack] = {"data": data, "layout": axes}
     rows = [
         [attack, line.name, share, value, std]
@@ -121,24 +115,19 @@ def section(material: Material) -> Section | None:
 
 def write_png(path: Path, found: dict[str, list[Line]], floor: float) -> bool:
     """The same as a PNG; False where matplotlib is not installed."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import FuncFormatter
-    except ImportError:
-        return False
     low, high = bounds(found, floor)
     lines = {line.name: line for each in found.values() for line in each}
-    wide = min(3, len(found))
-    deep = -(-len(found) // wide)
+    wide, deep = chart_style.panel_grid(len(found))
     key = 0.24 * -(-len(lines) // (2 * wide)) + 0.2  # inches for the legend, two columns under each panel
     size = (max(4.6 * wide, 6.4), 3.2 * deep + key)
-    figure = Figure(figsize=size, dpi=150, layout=None)
-    FigureCanvasAgg(figure)
+    figure = chart_style.new_figure(figsize=size, dpi=150, layout=None)
+    if figure is None:
+        return False
     edges = {"left": 0.75 / size[0], "right": 1 - 0.2 / size[0], "top": 1 - 0.4 / size[1]}
     figure.subplots_adjust(bottom=(key + 0.55) / size[1], hspace=0.5, wspace=0.12, **edges)
     grid = figure.subplots(deep, wide, squeeze=False, sharey=True)
-    styles = ["-", *((0, tuple(map(float, d.split()))) for d in DASHES[1:])]
+    styles = ["-", *((0, tuple(map(float, d.split()))) for d in chart_style.PNG_DASHES[1:])]
+    marks = chart_style.PNG_MARKS
     handles: dict[str, Any] = {}
     for place, axes in enumerate(grid.flat):
         if place >= len(found):
@@ -147,20 +136,17 @@ def write_png(path: Path, found: dict[str, list[Line]], floor: float) -> bool:
         attack, each = list(found.items())[place]
         for line in each:
             x, y = zip(*line.points, strict=True)
-            look = {"color": COLOURS[line.colour % len(COLOURS)], "linestyle": styles[line.dash % len(DASHES)]}
-            marker = MARKS[line.dash % len(MARKS)]
-            drawn = axes.plot(x, [min(max(v, low), high) for v in y], marker=marker, markersize=5, **look)
+            look = {"color": chart_style.PNG_COLOURS[line.colour % chart_style.COLOURS], "markersize": 5}
+            look |= {"linestyle": styles[line.dash % len(styles)], "marker": marks[line.dash % len(marks)]}
+            drawn = axes.plot(x, [min(max(v, low), high) for v in y], **look)
             handles[line.name] = drawn[0]
-        axes.set_title(attack, fontsize=11, loc="left")
+        chart_style.frame(axes, attack, 11, axis="y", color="#d8d8d8", linewidth=0.8)
         axes.set_ylim(low, high)
         axes.set_xticks(sorted({0.0} | {x for line in each for x, _ in line.points}))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{100 * v:.3g}%"))
+        axes.xaxis.set_major_formatter(lambda v, _: f"{100 * v:.3g}%")
         axes.set_xlabel("attackers")
-        axes.grid(axis="y", color="#d8d8d8", linewidth=0.8)
-        axes.spines[["top", "right"]].set_visible(False)
     for row in grid:
         row[0].set_ylabel("test accuracy, benign clients")
     figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=2 * wide, fontsize=9, frameon=False)
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format="png")
+    chart_style.save_png(figure, path)
     return True

@@ -20,10 +20,11 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from ..judge.metrics import SHOWN
 from ..run.bytes import written
 from ..study.compare import Cell
 from ..study.scenarios import Scenario
-from .statements import MODELS, private, unseen
+from .sentences import private, unseen
 
 ORACLE = "oracle (chosen on TEST data, only to compare with papers)"
 
@@ -163,7 +164,7 @@ def grid(rows: Sequence[dict[str, Any]]) -> Table:
 
 def _by_share(mine: dict[float, dict[str, Any]], shares: Sequence[float]) -> list[list[str]]:
     """A line for each model that differs from the chosen one, and one for that."""
-    models = [m for m in MODELS if any(r[m] for r in mine.values())]
+    models = [m for m in SHOWN if any(r[m] for r in mine.values())]
     models = ["chosen"] if len(models) == 2 else models  # the method has one model, and that is chosen
     return [[model, *(_score(mine.get(share), model) for share in shares)] for model in models or ["chosen"]]
 
@@ -181,7 +182,7 @@ def _comparison(rows: Sequence[dict[str, Any]], wide: bool) -> Table:
     best = max((r["chosen"]["accuracy_mean"] for r in rows if r["chosen"]), default=None)
     table = _table("test accuracy over clients (R² for regression)")
     table.add_column("method", no_wrap=True)
-    for name in [f"{m}\nmean   ±std worst" for m in MODELS] if wide else ["model", "mean", "std", "worst"]:
+    for name in [f"{m}\nmean   ±std worst" for m in SHOWN] if wide else ["model", "mean", "std", "worst"]:
         table.add_column(name, no_wrap=True, justify="left" if wide or name == "model" else "right")
     more = worth(rows)
     for name in ("vs\nlocal", "MB\nup", "MB\ndown", *more, "s"):
@@ -212,14 +213,14 @@ def lines(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Tab
 
 
 def _one_row(r: dict[str, Any], cost: list[str], star: str) -> list[list[str]]:
-    words = [cell(r[m]) for m in MODELS] if r["seeds"] else ["failed", "failed", "failed"]
+    words = [cell(r[m]) for m in SHOWN] if r["seeds"] else ["failed", "failed", "failed"]
     return [[r["method"], *words[:-1], words[-1] + star, *cost]]
 
 
 def _row_per_model(r: dict[str, Any], cost: list[str], star: str) -> list[list[str]]:
     """A row for each model that the method has; the costs stand in the last one."""
     fields = ("accuracy_mean", "accuracy_std", "accuracy_worst10")
-    lines = [[m, *(number(r[m][k]) for k in fields)] for m in MODELS if r[m]]
+    lines = [[m, *(number(r[m][k]) for k in fields)] for m in SHOWN if r[m]]
     lines = lines or [["-" if r["seeds"] else "failed", "-", "-", "-"]]
     lines[-1][0] += star
     names, costs = [r["method"]] + [""] * len(lines), [[""] * len(cost)] * (len(lines) - 1) + [cost]
@@ -284,7 +285,7 @@ def per_client(clients: Sequence[dict[str, Any]], most: int = 20) -> Table:
     """A row per client of one run."""
     table = _table("test accuracy per client (R² for regression)")
     table.add_column("client")
-    for name in ("train", "validation", "test", *MODELS):
+    for name in ("train", "validation", "test", *SHOWN):
         table.add_column(name, justify="right")
     table.add_column("takes")
     for row in clients[:most]:
@@ -292,7 +293,7 @@ def per_client(clients: Sequence[dict[str, Any]], most: int = 20) -> Table:
         table.add_row(
             name,
             *(str(row[p]) for p in ("train", "validation", "test")),
-            *(number(row.get(f"{m}_test_accuracy")) for m in MODELS),
+            *(number(row.get(f"{m}_test_accuracy")) for m in SHOWN),
             takes(row),
         )
     if len(clients) > most:
@@ -322,7 +323,7 @@ def one_line(summary: dict[str, Any]) -> str:
     """A run in one line."""
     models = ", ".join(
         f"{m} {summary[m]['accuracy_mean']:.3f} (worst 10% {summary[m]['accuracy_worst10']:.3f})"
-        for m in MODELS
+        for m in SHOWN
         if summary[m]
     )
     if oracle := summary.get("oracle"):

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from .. import aggregators, compressors, data, models
+from .. import aggregators, compressors, data, models, spelling
 from ..aggregators import Aggregator
 from ..compressors import Compressor
 from ..core import Engine, Method
@@ -40,7 +40,7 @@ from .newcomers import held_out, hold_out
 from .recipe import SETTINGS, Attacked, Evaluation, Execution, Federation, Learning, Recipe, Traffic
 from .result import Result
 from .rounds import Run
-from .settings import aggregator, attack, compressor, method_from, spelled, to_table
+from .settings import aggregator, attack, compressor, method_from, to_table
 
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -99,14 +99,14 @@ def _resolved(recipe: Recipe, method: Method) -> Recipe:
     share = (0.0 if wanted is None else 0.2) if recipe.attackers is None else recipe.attackers
     check_attackers(share)
     known: dict[str, Any] = {
-        "attack": "none" if wanted is None else spelled(attacks.NAMES, wanted),
+        "attack": "none" if wanted is None else spelling.write(attacks.NAMES, wanted),
         "attackers": share,
     }
     if (asked := privacy(recipe)) is not None:
         known |= {f"dp_{k}": getattr(asked, k) for k in ("clip", "delta", "where", "accountant")}
     for way in ("compress", "compress_down"):
         made = compressor(getattr(recipe, way))
-        known[way] = "none" if made is None else spelled(compressors.NAMES, made)
+        known[way] = "none" if made is None else spelling.write(compressors.NAMES, made)
     return recipe.replace(**known, settings=to_table(method), solver={}, aggregator="mean")
 
 
@@ -289,7 +289,7 @@ def prepare(
         "partition": _partition(clients),
         "model": type(model).__name__,
         "seed": seed,
-        "attack": spelled(attacks.NAMES, hostility, short=True) if hostility != Attack() else "none",
+        "attack": spelling.write(attacks.NAMES, hostility, short=True) if hostility != Attack() else "none",
         "attackers": share,
         "aggregator": _rule(method),
         "compress": _spelled(up),
@@ -371,7 +371,7 @@ def _private(
 
 
 def _spelled(compressor: Compressor | None) -> str:
-    return "none" if compressor is None else spelled(compressors.NAMES, compressor, short=True)
+    return "none" if compressor is None else spelling.write(compressors.NAMES, compressor, short=True)
 
 
 def _rule(method: Method) -> str | None:
@@ -379,7 +379,7 @@ def _rule(method: Method) -> str | None:
     averaging = method.averaging()
     if averaging is None or averaging.aggregate is None:
         return None
-    return spelled(aggregators.NAMES, averaging.aggregate, short=True)
+    return spelling.write(aggregators.NAMES, averaging.aggregate, short=True)
 
 
 def _with_aggregator(method: Method, receives_model: bool, cohort: int, clients: int) -> Method:

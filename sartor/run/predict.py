@@ -22,6 +22,7 @@ from ..data.tables.client_keys import plainly
 from ..data.tables.columns import learn
 from ..data.tables.new_samples import NewSamples, read_like
 from ..errors import SartorError, need, one_of, unknown
+from ..judge.metrics import BEST_FIRST
 from ..run.play import CHECKPOINT
 from ..storage import load_sealed, read_json
 from ..tasks.task import ModelTask
@@ -30,7 +31,6 @@ from .export import outputs_of, said, write
 from .recipe import Recipe
 from .result import Result
 
-MODELS = ("chosen", "personal", "global")
 _AT_ONCE = 4096
 
 
@@ -93,7 +93,7 @@ class Served:
 
     def known(self, client: str, model: str) -> Chosen:
         """A model of a client that took part; `client` is its name or its number."""
-        one_of("predict", "model", model, MODELS)
+        one_of("predict", "model", model, BEST_FIRST)
         place = self.place(client)
         if model == "chosen":
             model = read_json(self.folder / "clients.json")[place]["chosen"]
@@ -130,7 +130,7 @@ class Served:
     def newcomer(self, path: Path, steps: int, model: str) -> Chosen:
         """The model of a client that joins with the labelled samples of a file. From `minimum` samples on its numbers
         are put to scale by its own statistics, with fewer by the average of the known clients'."""
-        one_of("predict", "model", model, MODELS)
+        one_of("predict", "model", model, BEST_FIRST)
         own = self.read(path)
         if own.y is None:
             wanted = self.recipe.target or "y"

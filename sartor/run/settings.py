@@ -33,9 +33,9 @@ def to_table(method: Method) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, aggregators.Aggregator):
-        return spelled(aggregators.NAMES, value)
+        return spelling.write(aggregators.NAMES, value)
     if isinstance(value, Method):
-        return {"method": next(n for n, e in methods.NAMES.items() if e.make is type(value))} | to_table(value)
+        return {"method": spelling.name_of({n: e.make for n, e in methods.NAMES.items()}, value)} | to_table(value)
     if isinstance(value, tuple):
         return list(value)  # as it comes back from TOML and JSON
     if is_dataclass(value):
@@ -165,23 +165,10 @@ def compressor(text: str) -> compressors.Compressor | None:
     return None if text.strip() == "none" else _made("compressor", compressors.NAMES, text, "none")
 
 
-def _made(kind: str, names: Mapping[str, type[T]], text: str, *also: str) -> T:
-    name, plain, named = spelling.read(kind, str(text))
-    if name not in names:
-        raise unknown(kind, name, [*names, *also])
-    made = names[name]
-    hints = get_type_hints(made)
-    values = spelling.bind(name, [f.name for f in fields(made)], plain, named)  # type: ignore[arg-type]
-    return made(**{k: convert(f"{name}'s {k}", v, hints[k]) for k, v in values.items()})
-
-
-def spelled(names: Mapping[str, type[T]], thing: T, short: bool = False) -> str:
-    """The text that gives `thing` back; settings that are none are left out, in the short form defaults too."""
-    name = next((k for k, v in names.items() if type(thing) is v), type(thing).__name__)
-    values = {f.name: (getattr(thing, f.name), f.default) for f in fields(thing)} if is_dataclass(thing) else {}
-    said = {k: v for k, (v, default) in values.items() if v is not None and not (short and v == default)}
-    inside = ", ".join(f"{k}={spelling.write(v)}" for k, v in said.items())
-    return f"{name}({inside})" if inside else name
+def _made(kind: str, makers: Mapping[str, type[T]], text: str, *also: str) -> T:
+    name, maker, values = spelling.look_up(kind, makers, str(text), also)
+    hints = get_type_hints(maker)
+    return maker(**{k: convert(f"{name}'s {k}", v, hints[k]) for k, v in values.items()})
 
 
 def convert(what: str, value: Any, hint: Any) -> Any:

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import SartorError, need, unknown
+from ..judge.metrics import MODELS
 from ..storage import write_text
-
-MODELS = ("personal", "global", "chosen")
 
 
 class Tracker(Protocol):

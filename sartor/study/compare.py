@@ -20,6 +20,7 @@ from ..run.recipe import Recipe
 from ..run.result import Result
 from ..run.rounds import COUNTS
 from ..run.settings import aggregator, attack, compressor
+from ..spelling import split_compressor
 from ..storage import read_json, read_note, write_json
 from .scenarios import PLAIN, Scenario
 
@@ -233,16 +234,10 @@ def cell_name(method: str, seed: int, scenario: Scenario) -> str:
     return "-".join(words).replace(" ", "")
 
 
-def named(entrant: str) -> tuple[str, str | None]:
-    """The method and the compressor of "fedavg+top-k(k=0.05)"; None: the one that all have."""
-    method, plus, compress = entrant.partition("+")
-    if plus:
-        compressor(compress)
-    return method.strip(), compress.strip() if plus else None
-
-
 def _recipe(base: Recipe, entrant: str, scenario: Scenario, settings: Mapping[str, Mapping[str, Any]] | None) -> Recipe:
-    method, compress = named(entrant)
+    method, compress = split_compressor(entrant)
+    if compress is not None:
+        compressor(compress)  # refuses what is no compressor
     own = dict((settings or {}).get(method, {}))
     known = {"method": method, "settings": own, "compress": base.compress if compress is None else compress}
     return base.replace(**{**known, **scenario._asdict()})

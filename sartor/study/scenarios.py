@@ -34,23 +34,6 @@ def attacked(scenario: Scenario) -> str:
     return "no attack" if scenario.attack == "none" else f"{scenario.attack} {100 * scenario.attackers:.4g}%"
 
 
-def listed(text: str, what: str) -> list[str]:
-    """The items of a list with commas between them; those inside brackets belong to an item: "krum(f=2),mean"."""
-    items, depth = [""], 0
-    for letter in text:
-        depth += (letter == "(") - (letter == ")")
-        need(depth >= 0, f"{what}: a bracket is closed that was not opened; got {text!r}.")
-        if letter == "," and depth == 0:
-            items.append("")
-        else:
-            items[-1] += letter
-    need(depth == 0, f"{what}: a bracket is not closed; got {text!r}.")
-    items = [item.strip() for item in items]
-    need(all(items), f"{what} are names with commas between them; got {text!r}.")
-    need(len(set(items)) == len(items), f"{what}: one is listed twice: {text}.")
-    return items
-
-
 def scenarios(attacks: Sequence[str], attackers: Sequence[float], aggregators: Sequence[str]) -> list[Scenario]:
     """The product of the lists. No attack and no attackers are the same thing, and come once."""
     need(bool(attacks and attackers and aggregators), "a grid needs at least one attack, share and aggregator.")

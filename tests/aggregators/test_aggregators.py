@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from sartor import aggregators
+from sartor import aggregators, spelling
 from sartor.aggregators import (
     NAMES,
     Aggregator,
@@ -28,7 +28,7 @@ from sartor.aggregators.base import gram, regram
 from sartor.aggregators.min_norm import min_norm
 from sartor.errors import SartorError
 from sartor.methods.parts.last_messages import mean_of_last, remembering
-from sartor.run.settings import aggregator, spelled
+from sartor.run.settings import aggregator
 
 ALL = [made() for made in NAMES.values()]
 NAME = {type(a): n for n, a in zip(NAMES, ALL, strict=True)}
@@ -318,8 +318,8 @@ def test_a_rule_with_too_few_messages_takes_what_fits(rule: Aggregator) -> None:
 )
 def test_text_gives_the_rule_back(text: str) -> None:
     rule = aggregator(text)
-    assert aggregator(spelled(NAMES, rule)) == rule
-    assert text.split("(")[0] == spelled(NAMES, rule).split("(")[0]
+    assert aggregator(spelling.write(NAMES, rule)) == rule
+    assert text.split("(")[0] == spelling.write(NAMES, rule).split("(")[0]
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ REQUESTS: list[tuple[tuple[object, ...], tuple[str, ...]]] = [
     ((*RUN, "--attack", "sign-flop"), ("attack", "sign-flip")),
     ((*RUN, "--attack", "sign-flip(size=2)"), ("setting of sign-flip", "size")),
     ((*RUN, "--attack", "sign-flip(std=0)"), ("std > 0",)),
-    ((*RUN, "--attack", "gaussian(like=nobody)"), ("like", "flame-code", "nobody")),
+    ((*RUN, "--attack", "gaussian(like=nobody)"), ("like", "lp-proj", "nobody")),
     ((*RUN, "--attack", "dirty-labels(share=1.5)"), ("share in (0, 1]", "1.5")),
     ((*RUN, "--attack", "sign-flip", "--attackers", "1"), ("[0, 1)", "got 1.0")),
     ((*RUN, "--attack", "sign-flip", "--attackers", "-0.1"), ("[0, 1)", "got -0.1")),

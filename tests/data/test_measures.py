@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from sartor.data import Clients, describe, from_arrays, measure
-from sartor.data.measures import emd, entropy, gini
+from sartor.data.measures import emd, entropy
+from sartor.judge import gini
 
 
 def make(*labels: list[int], classes: int | None = 4, dtype: torch.dtype = torch.int64) -> Clients:
@@ -57,9 +58,9 @@ def test_signs_are_classes_and_regression_has_sizes_only() -> None:
 
 def test_describe_and_json() -> None:
     data = from_arrays(np.zeros((100, 2)), np.tile(np.arange(5), 20), name="toy")
-    about = data.split("quantity(overlap=true)", clients=4).about
+    about = data.split("authors.flame-quantity", clients=4).about
     assert json.loads(json.dumps(about)) == about
     line = describe(about)
-    assert line.startswith("toy: ") and "at 4 clients by quantity(beta=0.5, overlap=true)" in line
+    assert line.startswith("toy: ") and "at 4 clients by authors.flame-quantity(beta=0.5)" in line
     assert line.endswith("clients share samples.") and "\n" not in line and "EMD" in line
     assert "EMD" not in describe(from_arrays(np.zeros((100, 2)), np.linspace(0, 1, 100)).split("iid").about)

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from sartor import models, spelling
-from sartor.data import loading, partitions
+from sartor.data import partitions
+from sartor.data.known_sets.readers import SOURCES
 from sartor.papers.reproduce.experiment import Claim
 from sartor.run import settings
 
@@ -65,9 +66,9 @@ def cells(name: str) -> list[Cell]:
 def is_ours(dataset: str) -> bool:
     """Whether the library has a data set of this name; its settings are read as `data.load` reads them."""
     name, plain, named = spelling.read("dataset", dataset)
-    if name not in loading.SOURCES:
+    if name not in SOURCES:
         return False
-    spelling.bind(name, list(inspect.signature(loading.SOURCES[name]).parameters), plain, named)
+    spelling.bind(name, list(inspect.signature(SOURCES[name]).parameters), plain, named)
     return True
 
 

@@ -18,7 +18,7 @@ import sartor as st
 from sartor import methods
 from sartor.cli import catalogue, completion
 from sartor.report import citations, collaboration, material, page, repeat
-from sartor.report.entries import Material, ReportEntry, Run
+from sartor.report.entries import Material, ReportEntry, RunFolder
 from sartor.storage import write_json
 from sartor.study.scenarios import PLAIN
 
@@ -307,7 +307,7 @@ def test_a_large_comparison_has_a_page_of_less_than_eight_megabytes() -> None:
     ]
     rows = [{"name": f"client {i}", "hostile": False} for i in range(1000)]
     rows = [r | dict.fromkeys((f"{m}_test_accuracy" for m in ("global", "personal", "chosen")), 0.91234) for r in rows]
-    made = [[Run(Path("x"), {"seed": s, "method": "flame"}, lines, rows) for s in range(2)] for _ in range(40)]
+    made = [[RunFolder(Path("x"), {"seed": s, "method": "flame"}, lines, rows) for s in range(2)] for _ in range(40)]
     entries = [ReportEntry(f"method {i}", PLAIN, runs) for i, runs in enumerate(made)]
     html = page.of(Material("a large one", entries))
     assert len(html.encode()) < 8e6

@@ -16,30 +16,13 @@ from scipy import stats
 
 from sartor.errors import SartorError
 from sartor.report import robustness, terminal
-from sartor.report.foot import judged
+from sartor.report.sentences import judged
 from sartor.study import compare as compare_module
 from sartor.study.compare import Cell, Comparison
-from sartor.study.scenarios import PLAIN, Scenario, attacked, listed, scenarios
+from sartor.study.scenarios import PLAIN, Scenario, attacked, scenarios
 from sartor.study.verdict import verdict
 
 # --- lists and products -----------------------------------------------------------------------------------------------
-
-
-def test_commas_inside_brackets_belong_to_an_item() -> None:
-    assert listed("krum(f=2,m=3), trimmed-mean(share=0.2),mean", "aggregators") == [
-        "krum(f=2,m=3)",
-        "trimmed-mean(share=0.2)",
-        "mean",
-    ]
-    for text, word in [
-        ("a,,b", "names"),
-        ("", "names"),
-        ("krum(f=2", "closed"),
-        ("a),b", "opened"),
-        ("a,b,a", "twice"),
-    ]:
-        with pytest.raises(SartorError, match=word):
-            listed(text, "aggregators")
 
 
 def test_cells_that_coincide_come_once() -> None:

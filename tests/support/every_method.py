@@ -24,7 +24,7 @@ EXTRA = {  # other ways through the same code
     ),
     "ditto-finetuned": lambda: st.Ditto(joint=False, global_solver=st.Adam(lr=0.01, batch=7), solver=SOLVER),
     "lp-proj-1.5-adam": lambda: st.LpProj(
-        p=1.5, d_sub=4, R=2, first="zero", train_all=True, solver=st.Adam(lr=0.01, steps=3, batch=7)
+        p=1.5, d_sub=4, R=2, train_all=True, solver=st.Adam(lr=0.01, steps=3, batch=7)
     ),
     "ditto-scaffold": lambda: st.Ditto(global_method=st.SCAFFOLD(solver=SOLVER), solver=SOLVER),
     "ditto-flame": lambda: st.Ditto(global_method=st.FLAME(solver=SOLVER), solver=SOLVER),

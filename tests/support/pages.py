@@ -13,13 +13,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from sartor.report import server
+from sartor.report import live
 
 
 @contextmanager
 def live_page(folder: Path) -> Iterator[int]:
     """The port on which a folder's live page is served meanwhile."""
-    made = server.serve(folder)
+    made = live.serve(folder)
     thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

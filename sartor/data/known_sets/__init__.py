@@ -1,1 +1,1 @@
-"""Known data sets: where their files are, how they are fetched or made."""
+"""Known data sets: where their files are, how they are fetched, read or made."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 
 from ... import spelling
-from ...errors import unknown
 from .assignment import Assignment, Partition
 from .by_label import Dirichlet, Labels, Shards
 from .label_blind import IID, Natural, Noise, Quantity
@@ -31,7 +30,7 @@ __all__ = [
     "spell",
 ]
 
-NAMES: dict[str, type] = {
+NAMES: dict[str, type[Partition]] = {
     "iid": IID,
     "labels": Labels,
     "shards": Shards,
@@ -47,18 +46,13 @@ NAMES: dict[str, type] = {
 
 def parse(text: str) -> Partition:
     """The partition that a text such as "hybrid", "labels=3" or "dirichlet(beta=0.1)" names."""
-    name, plain, named = spelling.read("partition", text)
-    if name not in NAMES:
-        raise unknown("partition", name, NAMES)
-    kind = NAMES[name]
-    partition: Partition = kind(**spelling.bind(name, [f.name for f in fields(kind)], plain, named))
-    return partition
+    _, kind, given = spelling.look_up("partition", NAMES, text)
+    return kind(**given)
 
 
 def name_of(partition: Partition) -> str:
     """The name on the command line; of a partition of the user's own, its class's name."""
-    own = type(partition).__name__
-    return next((name for name, kind in NAMES.items() if type(partition) is kind), own)
+    return spelling.name_of(NAMES, partition)
 
 
 def settings(partition: Partition) -> dict[str, object]:
@@ -70,6 +64,4 @@ def settings(partition: Partition) -> dict[str, object]:
 
 def spell(partition: Partition) -> str:
     """The text that `parse` reads back: "hybrid(labels=2, beta=0.5, overlap=false)". What is none is left out."""
-    said = {name: value for name, value in settings(partition).items() if value is not None}
-    inside = ", ".join(f"{name}={spelling.write(value)}" for name, value in said.items())
-    return f"{name_of(partition)}({inside})" if inside else name_of(partition)
+    return spelling.write(NAMES, partition)

@@ -1,15 +1,15 @@
-"""Partitions by label: a few labels per client, Dirichlet shares, shards, dominating classes, power-law sizes."""
+"""Partitions by label: a few labels per client, shards of sorted data, Dirichlet shares."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from ...errors import SartorError, need
 from ...seeds import stream
-from .assignment import Assignment, cut, divide, flag, held, labelled, real, room, whole
+from .assignment import Assignment, cut, divide, held, labelled, real, room, whole
 
 TRIES = 200  # draws before a partition gives up on finding one in which every client has `minimum` samples
 
@@ -52,50 +52,41 @@ def hand_out(
 def present(owner: str, y: np.ndarray, k: int, classes: int | None) -> np.ndarray:
     """The classes that occur; refuses more labels per client than there are."""
     labelled(owner, classes)
-    there = np.unique(y)
-    need(k <= len(there), f"{owner}: {k} labels per client asked for; the data have {len(there)} classes.")
-    return there
+    occurring: np.ndarray = np.unique(y)
+    need(k <= len(occurring), f"{owner}: {k} labels per client asked for; the data have {len(occurring)} classes.")
+    return occurring
 
 
 @dataclass(frozen=True)
 class Labels:
     """k labels per client, classes cut into equal shares: label skew by quantity.
 
-    Every client has exactly k different labels, and all samples of the classes in use are dealt out. `distinct=False`
-    is the draw of FLAME's experiments: each class is cut into ceil(k m / C) shards, all are shuffled, and each client
-    takes k in turn, so that it may meet a label twice and some shards may be left over.
+    Every client has exactly k different labels, and all samples of the classes in use are dealt out.
     """
 
     k: int = 2
-    distinct: bool = True
 
     def __post_init__(self) -> None:
         whole("Labels", k=self.k)
-        flag("Labels", distinct=self.distinct)
 
     def assign(
         self, y: np.ndarray, classes: int | None, keys: np.ndarray | None, clients: int | None, seed: int, minimum: int
     ) -> Assignment:
         """Deal labels to clients, then samples of those labels."""
-        there = present("Labels", y, self.k, classes)
+        occurring = present("Labels", y, self.k, classes)
         m = room("Labels", len(y), clients, minimum)
         rows: list[np.ndarray] = []
         for attempt in range(TRIES):  # which labels meet decides a client's size, so another deal may hold the minimum
             rng = stream(seed, "partition/labels", attempt)
-            if self.distinct:
-                rows = hand_out("Labels", y, deal(m, self.k, there, rng), np.ones(m), 1, rng)
-            else:
-                rows = self._shards(y, there, m, rng)
+            rows = self.draw(y, occurring, m, rng)
             if min(len(r) for r in rows) >= minimum:
                 break
         held(f"Labels(k={self.k})", rows, minimum)
         return Assignment(rows)
 
-    def _shards(self, y: np.ndarray, there: np.ndarray, m: int, rng: np.random.Generator) -> list[np.ndarray]:
-        each = math.ceil(self.k * m / len(there))
-        shards = [s for c in there for s in np.array_split(rng.permutation(np.flatnonzero(y == c)), each)]
-        order = rng.permutation(len(shards))
-        return [np.concatenate([shards[s] for s in order[i * self.k : (i + 1) * self.k]]) for i in range(m)]
+    def draw(self, y: np.ndarray, occurring: np.ndarray, m: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """The rows of each client, of the classes that occur."""
+        return hand_out("Labels", y, deal(m, self.k, occurring, rng), np.ones(m), 1, rng)
 
 
 @dataclass(frozen=True)
@@ -126,16 +117,14 @@ class Shards:
 class Dirichlet:
     """Each class shared out by a Dirichlet(beta) draw: label skew by distribution.
 
-    The draw is repeated until every client has `minimum` samples. With `overlap` client i draws int(p_i n_c) samples of
-    class c independently of the others, as in FLAME's experiments.
+    The draw is repeated until every client has `minimum` samples.
     """
 
     beta: float = 0.5
-    overlap: bool = False
+    overlap: ClassVar[bool] = False  # whether two clients may hold the same sample
 
     def __post_init__(self) -> None:
         real("Dirichlet", beta=self.beta)
-        flag("Dirichlet", overlap=self.overlap)
 
     def assign(
         self, y: np.ndarray, classes: int | None, keys: np.ndarray | None, clients: int | None, seed: int, minimum: int
@@ -146,24 +135,20 @@ class Dirichlet:
         best = 0
         for attempt in range(TRIES):
             rng = stream(seed, "partition/dirichlet", attempt)
-            shares = rng.dirichlet(np.full(m, self.beta), size=len(members))
-            if self.overlap:
-                counts = np.array([(p * len(r)).astype(np.int64) for p, r in zip(shares, members, strict=True)])
-            else:
-                counts = np.array([divide(p, len(r)) for p, r in zip(shares, members, strict=True)])
+            counts = self.counts(rng.dirichlet(np.full(m, self.beta), size=len(members)), members)
             best = max(best, int(counts.sum(axis=0).min()))
             if best >= minimum:
-                return Assignment(self._draw(members, counts, rng), overlap=self.overlap)
+                return Assignment(self.draw(members, counts, rng), overlap=self.overlap)
         raise SartorError(
             f"Dirichlet(beta={self.beta}): no draw in {TRIES} gave each of {m} clients {minimum} samples; in the best "
             f"one the smallest client had {best}. Use fewer clients, a larger beta or a smaller minimum."
         )
 
-    def _draw(self, members: list[np.ndarray], counts: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
-        if self.overlap:
-            return [
-                np.concatenate([rng.choice(r, k, replace=False) for r, k in zip(members, column, strict=True)])
-                for column in counts.T
-            ]
+    def counts(self, shares: np.ndarray, members: list[np.ndarray]) -> np.ndarray:
+        """[C, m] samples of each class that each client gets."""
+        return np.array([divide(p, len(r)) for p, r in zip(shares, members, strict=True)])
+
+    def draw(self, members: list[np.ndarray], counts: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+        """The rows of each client."""
         parts = [cut(rng.permutation(r), row) for r, row in zip(members, counts, strict=True)]
         return [np.concatenate(mine) for mine in zip(*parts, strict=True)]

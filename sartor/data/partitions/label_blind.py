@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import SartorError, need
 from ...seeds import stream
-from .assignment import Assignment, cut, divide, flag, real, room, whole
+from .assignment import Assignment, cut, divide, real, room, whole
 
 
 @dataclass(frozen=True)
@@ -28,29 +28,22 @@ class IID:
 class Quantity:
     """Sizes in proportion to a Dirichlet(beta) draw, labels alike: quantity skew.
 
-    Every client first gets `minimum` samples, the rest is divided in proportion to p ~ Dir(beta · 1). With `overlap`
-    each client draws max(minimum, int(p_i n)) samples from all data, independently of the others, as in FLAME's
-    experiments (which have minimum = 100).
+    Every client first gets `minimum` samples, the rest is divided in proportion to p ~ Dir(beta · 1).
     """
 
     beta: float = 0.5
-    overlap: bool = False
 
     def __post_init__(self) -> None:
         real("Quantity", beta=self.beta)
-        flag("Quantity", overlap=self.overlap)
 
     def assign(
         self, y: np.ndarray, classes: int | None, keys: np.ndarray | None, clients: int | None, seed: int, minimum: int
     ) -> Assignment:
         """Draw the sizes, then samples at random."""
         n = len(y)
-        m = room("Quantity", n, clients, minimum, self.overlap)
+        m = room("Quantity", n, clients, minimum)
         rng = stream(seed, "partition/quantity")
         p = rng.dirichlet(np.full(m, self.beta))
-        if self.overlap:
-            sizes = np.maximum(minimum, (p * n).astype(np.int64))
-            return Assignment([rng.choice(n, int(size), replace=False) for size in sizes], overlap=True)
         return Assignment(cut(rng.permutation(n), divide(p, n, minimum)))
 
 
@@ -58,17 +51,14 @@ class Quantity:
 class Noise:
     """Equal shares, and Gaussian noise on the features that grows from client to client: quality skew.
 
-    Client i of m, i = 1..m, gets noise of variance sigma · i/m, as FLAME's paper states. `as_std` is how its authors'
-    code reads it: standard deviation sigma · i/m, i from 0. Noise is added to the standardised features of all three
-    parts, and drawn once (the authors' code draws it anew at every access).
+    Client i of m, i = 1..m, gets noise of variance sigma · i/m, as FLAME's paper states. Noise is added to the
+    standardised features of all three parts, and drawn once (the authors' code draws it anew at every access).
     """
 
     sigma: float = 0.1
-    as_std: bool = False
 
     def __post_init__(self) -> None:
         real("Noise", sigma=self.sigma)
-        flag("Noise", as_std=self.as_std)
 
     def assign(
         self, y: np.ndarray, classes: int | None, keys: np.ndarray | None, clients: int | None, seed: int, minimum: int
@@ -76,8 +66,12 @@ class Noise:
         """Equal shares as IID gives them, with a noise level for each client."""
         m = room("Noise", len(y), clients, minimum)
         rows = np.array_split(stream(seed, "partition/noise").permutation(len(y)), m)
-        i = np.arange(m)
-        return Assignment(rows, noise=self.sigma * i / m if self.as_std else np.sqrt(self.sigma * (i + 1) / m))
+        return Assignment(rows, noise=self.deviations(m))
+
+    def deviations(self, m: int) -> np.ndarray:
+        """[m] the standard deviation of each client's noise."""
+        levels: np.ndarray = np.sqrt(self.sigma * (np.arange(m) + 1) / m)
+        return levels
 
 
 FEW = 5  # clients that are named where they are left out

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import SartorError, need
 from ...seeds import stream
-from .assignment import Assignment, divide, flag, held, labelled, real, room, whole
+from .assignment import Assignment, divide, held, labelled, real, room, whole
 from .by_label import Labels, deal, hand_out, present
 from .label_blind import Quantity
 
@@ -19,34 +19,33 @@ class Hybrid:
     """The first half of the clients by Labels(labels), the others by Quantity(beta): FLAME's hybrid skew.
 
     The samples are first divided at random into two pools, in proportion to the clients of each half; so no two clients
-    share a sample. With `overlap` both halves draw from all data, as in FLAME's experiments.
+    share a sample.
     """
 
     labels: int = 2
     beta: float = 0.5
-    overlap: bool = False
 
     def __post_init__(self) -> None:
         whole("Hybrid", labels=self.labels)
         real("Hybrid", beta=self.beta)
-        flag("Hybrid", overlap=self.overlap)
 
     def assign(
         self, y: np.ndarray, classes: int | None, keys: np.ndarray | None, clients: int | None, seed: int, minimum: int
     ) -> Assignment:
         """Label skew in one pool, quantity skew in the other."""
         present("Hybrid", y, self.labels, classes)
-        m = room("Hybrid", len(y), clients, minimum, self.overlap)
+        m = room("Hybrid", len(y), clients, minimum)
+        first = self.first_half(m)
+        shuffled = stream(seed, "partition/hybrid").permutation(len(y))
+        one, two = np.split(shuffled, [round(len(y) * first / m)])
+        left = Labels(self.labels).assign(y[one], classes, None, first, seed, minimum)
+        right = Quantity(self.beta).assign(y[two], classes, None, m - first, seed, minimum)
+        return Assignment([one[r] for r in left.rows] + [two[r] for r in right.rows])
+
+    def first_half(self, m: int) -> int:
+        """How many clients have label skew."""
         need(m >= 2, f"Hybrid needs at least 2 clients, one for each half; got {m}.")
-        first = math.ceil(m / 2)
-        everything = np.arange(len(y))
-        one, two = everything, everything
-        if not self.overlap:
-            shuffled = stream(seed, "partition/hybrid").permutation(len(y))
-            one, two = np.split(shuffled, [round(len(y) * first / m)])
-        left = Labels(self.labels, distinct=not self.overlap).assign(y[one], classes, None, first, seed, minimum)
-        right = Quantity(self.beta, self.overlap).assign(y[two], classes, None, m - first, seed, minimum)
-        return Assignment([one[r] for r in left.rows] + [two[r] for r in right.rows], overlap=self.overlap)
+        return math.ceil(m / 2)
 
 
 @dataclass(frozen=True)
@@ -146,31 +145,24 @@ class PowerLaw:
     """A few labels per client and sizes with a long tail: lognormal weights, as in FedProx and pFedMe.
 
     Each client has `labels` different labels and a weight from a lognormal distribution with spread `sigma`; each class
-    is divided among the clients that hold it in proportion to their weights. With `overlap` a client has as many
-    samples of a class, but all take the class's first ones, as in pFedMe's experiments: clients that share a label
-    share images, and most test samples of one client are training samples of another.
+    is divided among the clients that hold it in proportion to their weights.
     """
 
     labels: int = 2
     sigma: float = 2.0
-    overlap: bool = False
 
     def __post_init__(self) -> None:
         whole("PowerLaw", labels=self.labels)
         real("PowerLaw", sigma=self.sigma)
-        flag("PowerLaw", overlap=self.overlap)
 
     def assign(
         self, y: np.ndarray, classes: int | None, keys: np.ndarray | None, clients: int | None, seed: int, minimum: int
     ) -> Assignment:
         """Deal labels, draw weights, divide each class."""
-        there = present("PowerLaw", y, self.labels, classes)
+        occurring = present("PowerLaw", y, self.labels, classes)
         m = room("PowerLaw", len(y), clients, minimum)
         rng = stream(seed, "partition/power-law")
         weight = rng.lognormal(0.0, self.sigma, m)
         floor = math.ceil(minimum / self.labels)
-        rows = hand_out("PowerLaw", y, deal(m, self.labels, there, rng), weight, floor, rng)
-        if self.overlap:
-            held_of = [np.unique(y[r], return_counts=True) for r in rows]
-            rows = [np.concatenate([np.flatnonzero(y == c)[:n] for c, n in zip(*h, strict=True)]) for h in held_of]
-        return Assignment(rows, overlap=self.overlap)
+        rows = hand_out("PowerLaw", y, deal(m, self.labels, occurring, rng), weight, floor, rng)
+        return Assignment(rows)

@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 from ... import spelling
-from ...data import loading
+from ...data.known_sets.readers import SOURCES
 from ...data.tables.own_data import SUFFIXES
 from ...run.recipe import SETTINGS
 from .experiment import Experiment, Table, read
@@ -20,12 +20,11 @@ READ = ("model", "budget", "target")
 NUMBER = ("value", "printed", "std", "spread", "variance", "unit")
 REMARK = ("row", "where", "available", "doubtful", "why")
 WHOLE = ("settings", "tune", "run", "label")  # of an experiment's own cells: not lists of values, but tables and a name
-MODELS = ("personal", "global", "chosen")
 UNITS = {"fraction": 1.0, "percent": 100.0}
 
 
 @dataclass(frozen=True)
-class Cell:
+class PaperCell:
     """One number of a table, or one point of a figure."""
 
     keys: Table  # dataset, partition, method and what else makes the run: attack, lam, ...
@@ -60,9 +59,9 @@ class Cell:
         return self.row or ", ".join([*in_words(self.keys), self.model])
 
 
-def all_cells(experiment: Experiment) -> list[Cell]:
+def all_cells(experiment: Experiment) -> list[PaperCell]:
     """Every cell, in the order of the files."""
-    found: list[Cell] = []
+    found: list[PaperCell] = []
     for file in experiment.published:
         found += _published(experiment, read(experiment.folder / "published" / f"{file}.toml")[1])
     return found + [c for table in experiment.cells for c in _own(experiment, table)]
@@ -78,11 +77,11 @@ def papers(experiment: Experiment) -> str:
     return experiment.paper or ", ".join(dict.fromkeys(f["paper"] for f in about(experiment)))
 
 
-def _published(experiment: Experiment, file: Mapping[str, Any]) -> Iterator[Cell]:
+def _published(experiment: Experiment, file: Mapping[str, Any]) -> Iterator[PaperCell]:
     differs: Mapping[str, str] = file.get("differs", {})
     for raw in file.get("cells", []):
         keys = {k: v for k, v in raw.items() if k not in (*READ, *NUMBER, *REMARK)}
-        yield Cell(
+        yield PaperCell(
             keys,
             raw["model"],
             unit=raw.get("unit", file["unit"]),
@@ -101,7 +100,7 @@ def _published(experiment: Experiment, file: Mapping[str, Any]) -> Iterator[Cell
         )
 
 
-def _own(experiment: Experiment, table: Mapping[str, Any]) -> Iterator[Cell]:
+def _own(experiment: Experiment, table: Mapping[str, Any]) -> Iterator[PaperCell]:
     """The product of a table's lists."""
     whole = {k: v for k, v in table.items() if k in WHOLE}
     rest = {k: v if isinstance(v, list) else [v] for k, v in table.items() if k not in (*WHOLE, "where", "unit")}
@@ -114,7 +113,7 @@ def _own(experiment: Experiment, table: Mapping[str, Any]) -> Iterator[Cell]:
         if row in seen:  # no attack and no attackers are the same thing
             continue
         seen.add(row)
-        yield Cell(
+        yield PaperCell(
             keys,
             unit=table.get("unit", "fraction"),
             row=row,
@@ -153,7 +152,7 @@ def base(dataset: str) -> str:
 def is_ours(dataset: str) -> bool:
     """Whether the library has such a data set; a file of one's own counts."""
     own = dataset.lower().endswith(SUFFIXES)
-    return own or spelling.read("data set", dataset)[0] in loading.SOURCES
+    return own or spelling.find("dataset", SOURCES, spelling.read("data set", dataset)[0]) is not None
 
 
 def missing(experiment: Experiment, keys: Mapping[str, Any]) -> str | None:
@@ -177,6 +176,6 @@ def matches(keys: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     return True
 
 
-def outline(cell: Cell) -> Table:
+def outline(cell: PaperCell) -> Table:
     """All that `only` and a claim may ask for."""
     return cell.keys | {"model": cell.model} | ({} if cell.label is None else {"label": cell.label})

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ... import data, models
-from ...data import loading
+from ...data.known_sets.readers import SOURCES
 from ...errors import SartorError, unknown
+from ...judge.metrics import MODELS
 from ...methods import entry
 from ...run.assemble import resolve
 from ...run.recipe import SETTINGS, Recipe
 from ...run.settings import attack, method_from
-from .cells import MODELS, READ, WHOLE, Cell, all_cells, base, is_ours, matches, outline
+from .cells import READ, WHOLE, PaperCell, all_cells, base, is_ours, matches, outline
 from .experiment import Claim, Experiment, Faults, Rule, Table, load
 from .mapping import CHOSEN, FIELDS, RENAMED, SOLVER
 
@@ -23,11 +24,11 @@ NOT_HERE = ("method", "settings", "seed", "report", "oracle", "store")  # of a r
 def checked(name: str) -> Experiment:
     """The experiment of that name or file, in which every key and value is known to mean something."""
     experiment, faults = load(name)
-    Check(faults, experiment).everything(experiment)
+    ExperimentCheck(faults, experiment).everything(experiment)
     return experiment
 
 
-class Check:
+class ExperimentCheck:
     """Looks at every table of an experiment."""
 
     def __init__(self, faults: Faults, experiment: Experiment) -> None:
@@ -50,8 +51,8 @@ class Check:
         groups += [(["authors", "datasets"], a.datasets)] if a else []
         for place, group in groups:
             for name, table in group.items():
-                if name not in known and name not in loading.SOURCES:
-                    raise self.faults.at([*place, name], unknown("data set", name, known | set(loading.SOURCES)))
+                if name not in known and name not in SOURCES:
+                    raise self.faults.at([*place, name], unknown("data set", name, known | set(SOURCES)))
                 parts.append(([*place, name], table))
         for place, table in parts:
             self.run(place, table)
@@ -105,13 +106,16 @@ class Check:
     def dataset(self, place: Place, text: str) -> None:
         """A data set by name, or a file, or one that another takes the place of."""
         if text not in self.stand_ins and not is_ours(text):
-            raise self.faults.at(place, unknown("data set", base(text), loading.SOURCES))
+            raise self.faults.at(place, unknown("data set", base(text), SOURCES))
 
     def method(self, place: Place, name: str) -> None:
         self.attempt([*place, name], lambda: entry(name))
 
     def settings(self, place: Place, method: str, table: Mapping[str, Any]) -> None:
-        """A method's own fields, one at a time and then all together."""
+        """A method's own fields, one at a time and then all together; `method` names the authors' version of it."""
+        method = table.get("method", method)
+        self.attempt([*place, "method"], lambda: entry(method))
+        table = {k: v for k, v in table.items() if k != "method"}
         for key, value in table.items():
             self.attempt([*place, key], lambda k=key, v=value: self.made(method, {k: v}))  # type: ignore[misc]
         self.attempt(place, lambda: self.made(method, table))
@@ -186,7 +190,7 @@ class Check:
                     own = {RENAMED.get(key, key): value}
                     self.attempt(place, lambda m=method, o=own: self.made(m, o))  # type: ignore[misc]
 
-    def claim(self, place: Place, claim: Claim, cells: Sequence[Cell]) -> None:
+    def claim(self, place: Place, claim: Claim, cells: Sequence[PaperCell]) -> None:
         """An order is of cells that there are."""
         outlines = [outline(c) for c in cells]
         for kind in [claim.of, *(member for order in claim.orders for member in order)]:

@@ -7,14 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...report.robustness import COLOURS, MARKS
-from ...storage import replacing
+from ...report.chart_style import PNG_COLOURS, PNG_MARKS, frame, new_figure, panel_grid, save_png
 from .cells import UNITS
-from .table import Entry, Reproduction
+from .table import ColumnRuns, Reproduction
 
 Cells = Sequence[Mapping[str, Any]]
 _MOST = 12  # panels
-_GREY = "#d8d8d8"
 
 
 def draw(path: Path, reproduction: Reproduction, table: Mapping[str, Any]) -> bool | None:
@@ -23,10 +21,8 @@ def draw(path: Path, reproduction: Reproduction, table: Mapping[str, Any]) -> bo
     good = [c for c in table["cells"] if c["ours"] is not None or c["ours_authors"] is not None]
     if kind is None or not good:
         return None
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
+    figure = new_figure(dpi=120, layout="constrained")
+    if figure is None:
         return False
     makers: dict[str, Callable[[Any], bool]] = {
         "agreement": lambda f: _agreement(f, good),
@@ -35,24 +31,18 @@ def draw(path: Path, reproduction: Reproduction, table: Mapping[str, Any]) -> bo
         "rounds": lambda f: _rounds(f, reproduction),
         "weights": lambda f: _weights(f, reproduction),
     }
-    figure = Figure(dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
     if not makers[kind](figure):
         return None
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format="png")
+    save_png(figure, path)
     return True
 
 
 def _panels(figure: Any, titles: Sequence[str]) -> list[Any]:
-    wide = min(3, len(titles))
-    deep = -(-len(titles) // wide)
+    wide, deep = panel_grid(len(titles))
     figure.set_size_inches(4.4 * wide, 3.4 * deep + 0.6)
     axes = list(figure.subplots(deep, wide, squeeze=False).flat)
     for one, title in zip(axes, titles, strict=False):
-        one.set_title(title, fontsize=9, loc="left")
-        one.grid(color=_GREY, linewidth=0.6)
-        one.spines[["top", "right"]].set_visible(False)
+        frame(one, title, 9, color="#d8d8d8", linewidth=0.6)
     for one in axes[len(titles) :]:
         one.set_visible(False)
     return axes[: len(titles)]
@@ -60,7 +50,7 @@ def _panels(figure: Any, titles: Sequence[str]) -> list[Any]:
 
 def _look(names: Sequence[str], name: str) -> dict[str, Any]:
     at = names.index(name)
-    return {"color": COLOURS[at % len(COLOURS)], "marker": MARKS[at // len(COLOURS) % len(MARKS)]}
+    return {"color": PNG_COLOURS[at % len(PNG_COLOURS)], "marker": PNG_MARKS[at // len(PNG_COLOURS) % len(PNG_MARKS)]}
 
 
 def _legend(figure: Any, axes: Sequence[Any]) -> None:
@@ -152,7 +142,7 @@ def _fairness(figure: Any, cells: Cells) -> bool:
     return True
 
 
-def _finished(reproduction: Reproduction) -> list[tuple[Entry, dict[str, Any]]]:
+def _finished(reproduction: Reproduction) -> list[tuple[ColumnRuns, dict[str, Any]]]:
     """The first finished run of each column that follows the paper."""
     found = []
     for (_, authors), entry in reproduction.entries.items():
@@ -190,7 +180,7 @@ def _rounds(figure: Any, reproduction: Reproduction) -> bool:
     return True
 
 
-def _keys(entry: Entry) -> str:
+def _keys(entry: ColumnRuns) -> str:
     keys = entry.column.cell.keys
     return ", ".join(
         f"{v}" if k == "method" else f"{k} = {v}" for k, v in keys.items() if k not in ("dataset", "partition")

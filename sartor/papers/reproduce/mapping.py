@@ -13,7 +13,7 @@ from typing import Any
 from ...errors import need, unknown
 from ...run.assemble import resolve
 from ...run.recipe import SETTINGS, Recipe
-from .cells import Cell, all_cells, base, matches, outline
+from .cells import PaperCell, all_cells, base, matches, outline
 from .experiment import Experiment, Reading, Rule, Table, merged
 
 # A cell's key → the field of a recipe, of the method's solver, of the method. Others have their own name.
@@ -59,17 +59,17 @@ class Size:
                     raise unknown(f"{key} in --only", one, {str(outline(c)[key]) for c in cells if key in outline(c)})
         return cls(tuple(given), quick, wanted, instead or {})
 
-    def cells(self, experiment: Experiment) -> list[Cell]:
+    def cells(self, experiment: Experiment) -> list[PaperCell]:
         """The cells in it."""
         return [c for c in all_cells(experiment) if matches(outline(c), self.only)]
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """The runs behind a combination of keys, in one column of the table."""
 
     experiment: Experiment
-    cell: Cell  # any one of the combination
+    cell: PaperCell  # any one of the combination
     authors: bool
     size: Size
 
@@ -142,6 +142,7 @@ class Column:
         run, own = merged(run, self.cell.run), merged(own, self.cell.settings)
         if self.size.quick:
             run = merged(merged(run, e.quick.run), _of(e.quick.datasets, dataset))
+        method = own.pop("method", method)  # the authors' version of it
         return {"diagnostics": False, **run, **self.size.instead, "method": method, "settings": own}
 
     def recipe(self, variant: Mapping[str, Any], seed: int) -> Recipe:
@@ -162,7 +163,7 @@ class Column:
         chosen = [self.by, self.tuned_on, list(self.searched)] if len(runs) > 1 else []
         return _digest([runs, chosen, self.reading.model_dump()])
 
-    def same_as(self, other: Column) -> bool:
+    def same_as(self, other: TableColumn) -> bool:
         """Whether both columns would hold the same numbers."""
         alike = (self.values, self.reading, self.variants) == (other.values, other.reading, other.variants)
         return alike and (not self.grid or self.tuned_on == other.tuned_on)

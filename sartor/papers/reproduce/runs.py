@@ -23,7 +23,6 @@ from ...storage import read_json, write_json
 from .mapping import key_of
 from .workload import seconds
 
-MODELS = ("personal", "global", "chosen", ORACLE)
 # A column of the history → what `judge` calls it.
 COLUMNS = {"accuracy": "accuracy_mean", "pooled": "accuracy_pooled", "std": "accuracy_std"}
 COLUMNS |= {"loss": "loss_mean", "loss_var": "loss_var"}
@@ -50,7 +49,7 @@ class Job(NamedTuple):
 
 
 @dataclass
-class Store:
+class FinishedRuns:
     """A folder of finished runs. What other experiments have finished is taken over: several share their runs."""
 
     folder: Path
@@ -102,7 +101,7 @@ class Moment(NamedTuple):
 class Player:
     """Plays runs. Data and clients are kept while the next run needs the same ones."""
 
-    store: Store
+    store: FinishedRuns
     _dataset: tuple[str, Dataset | SartorError] | None = None
     _clients: tuple[tuple[object, ...], Clients] | None = None
     _took: float = 0.0  # seconds of the runs so far, and what was thought they would take

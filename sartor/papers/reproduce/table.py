@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import SartorError
-from .cells import Cell, about, papers
+from .cells import PaperCell, about, papers
 from .experiment import Experiment, Table
-from .mapping import Column, Size
-from .runs import Job, Moment, Player, Store, job_of
+from .mapping import Size, TableColumn
+from .runs import FinishedRuns, Job, Moment, Player, job_of
 from .values import NOT_RUN, Value, over_seeds, score, stored_value, together, verdict
 
 
 @dataclass
-class Entry:
+class ColumnRuns:
     """A column with its runs: how far they are, and which variant is the best."""
 
-    column: Column
+    column: TableColumn
     refused: str | None = None
     winner: Table | None = None  # the settings that were chosen, {} without a grid
     jobs: list[Job] = field(default_factory=list)  # of the winner, one for each seed
@@ -59,7 +59,7 @@ class Entry:
             self.refused = str(e)
             return []
 
-    def choose(self, store: Store) -> list[Job]:
+    def choose(self, store: FinishedRuns) -> list[Job]:
         """Choose the best variant; what is still to be played of it."""
         if self.refused is None and not self.known:
             self.winner = self._best(store)
@@ -71,7 +71,7 @@ class Entry:
     def _unknown(self, variant: Table) -> list[Job]:
         return self._jobs(variant, [s for s in self.seeds if s not in self.known])
 
-    def _best(self, store: Store) -> Table | None:
+    def _best(self, store: FinishedRuns) -> Table | None:
         c = self.column
         if len(c.variants) == 1:
             return c.variants[0]
@@ -90,12 +90,12 @@ class Entry:
             return None
         return c.variants[-max(known)[1]]
 
-    def missing(self, store: Store) -> set[str]:
+    def missing(self, store: FinishedRuns) -> set[str]:
         """The runs that are still to be played, as far as they are known."""
         wanted = [*self.first(), *(j for j in self.jobs if j.recipe.seed not in self.known)]
         return {j.key for j in wanted if store.get(j.key) is None}
 
-    def ready(self, store: Store) -> set[str]:
+    def ready(self, store: FinishedRuns) -> set[str]:
         """The runs behind its numbers."""
         return {j.key for j in self.jobs if j.recipe.seed in self.known or store.get(j.key) is not None}
 
@@ -116,7 +116,7 @@ class Entry:
         """Settings of a grid that was not searched: its middle values."""
         return self.winner if self.winner and len(self.column.variants) == 1 else None
 
-    def outcome(self, store: Store, cell: Cell) -> tuple[Value | None, str]:
+    def outcome(self, store: FinishedRuns, cell: PaperCell) -> tuple[Value | None, str]:
         """The number of one of its cells over the seeds that ended well, and the verdict."""
         if self.refused is not None:
             return None, f"failed: {self.refused}"
@@ -142,20 +142,23 @@ class Reproduction:
     folder: Path
     beside: bool = False  # whether the folders around it are those of other experiments
     stored: Mapping[str, Any] | None = None  # a table whose numbers are taken over
-    entries: dict[tuple[str, bool], Entry] = field(default_factory=dict)  # by combination, and whether as the authors
+    # By a cell's combination of keys, and whether it is the authors' column.
+    entries: dict[tuple[str, bool], ColumnRuns] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.store = Store(self.folder / "runs", sorted(self.folder.parent.glob("*/runs")) if self.beside else ())
+        self.store = FinishedRuns(
+            self.folder / "runs", sorted(self.folder.parent.glob("*/runs")) if self.beside else ()
+        )
         self.cells = self.size.cells(self.experiment)
         for cell in self.cells:
             if cell.missing is not None or (cell.combination, False) in self.entries:
                 continue
-            written = Column(self.experiment, cell, False, self.size)
-            self.entries[cell.combination, False] = Entry(written)
+            written = TableColumn(self.experiment, cell, False, self.size)
+            self.entries[cell.combination, False] = ColumnRuns(written)
             if self.experiment.authors is not None:
-                theirs = Column(self.experiment, cell, True, self.size)
+                theirs = TableColumn(self.experiment, cell, True, self.size)
                 if not theirs.same_as(written):
-                    self.entries[cell.combination, True] = Entry(theirs)
+                    self.entries[cell.combination, True] = ColumnRuns(theirs)
         if self.stored is not None:
             self._take_over(self.stored)
 
@@ -199,7 +202,7 @@ class Reproduction:
             "cells": rows,
         }
 
-    def _row(self, cell: Cell) -> dict[str, Any]:
+    def _row(self, cell: PaperCell) -> dict[str, Any]:
         plain = {k: cell.keys.get(k) for k in ("dataset", "partition", "method")} | {"model": cell.model}
         others = {k: v for k, v in cell.keys.items() if k not in plain}
         more = {"label": cell.label, "budget": cell.budget, "target": cell.target}
@@ -224,7 +227,7 @@ class Reproduction:
         row |= {"row": cell.row, "where": cell.where, "doubtful": cell.doubtful, "differs": cell.differs}
         return row
 
-    def _outcome(self, cell: Cell, authors: bool) -> tuple[Value | None, str]:
+    def _outcome(self, cell: PaperCell, authors: bool) -> tuple[Value | None, str]:
         entry = self.entries.get((cell.combination, authors))
         if entry is None:
             return None, NOT_RUN if cell.missing is None else f"{NOT_RUN}: {cell.missing}"

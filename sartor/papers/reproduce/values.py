@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .cells import UNITS, Cell
+from .cells import UNITS, PaperCell
 from .experiment import Reading
 
 AGREES, HIGHER, LOWER = "agrees", "ours higher", "ours lower"
@@ -44,7 +44,7 @@ def where_in(run: Mapping[str, Any], model: str, reading: Reading, budget: float
     return max(known, key=lambda i: (scores[i], -i)) if known else allowed[-1]  # no validation data: the last round
 
 
-def one(run: Mapping[str, Any], cell: Cell, reading: Reading) -> dict[str, float | None] | None:
+def one(run: Mapping[str, Any], cell: PaperCell, reading: Reading) -> dict[str, float | None] | None:
     """A run's numbers for a cell, as fractions and bytes; None: the method has no such model."""
     model = "oracle" if cell.model == "chosen" and reading.choice == "test" else cell.model
     if model not in run["models"]:
@@ -61,7 +61,7 @@ def one(run: Mapping[str, Any], cell: Cell, reading: Reading) -> dict[str, float
     return {"value": column[_kind(reading)][at], "round": _round(run, at), **found}
 
 
-def over_seeds(runs: Sequence[Mapping[str, Any]], cell: Cell, reading: Reading) -> Value | None:
+def over_seeds(runs: Sequence[Mapping[str, Any]], cell: PaperCell, reading: Reading) -> Value | None:
     """The mean over runs with different seeds; None where the method has no such model."""
     found = [one(run, cell, reading) for run in runs]
     if not found or any(f is None for f in found):
@@ -126,7 +126,7 @@ def score(runs: Sequence[Mapping[str, Any]], model: str, reading: Reading, on: s
     return float(np.mean(found)) if found else None
 
 
-def verdict(cell: Cell, value: Value | None) -> str:
+def verdict(cell: PaperCell, value: Value | None) -> str:
     """What a number says about the paper's: equal within two standard deviations (ours or theirs) or a point."""
     if value is None:
         return NOT_RUN

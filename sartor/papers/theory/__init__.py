@@ -27,23 +27,23 @@ from .findings import Check, Finding, Row
 NAMES: dict[str, type[Check]] = {
     check.name: check
     for check in (
-        checks_ditto.Figure1,
+        checks_ditto.DittoFigure1,
         checks_ditto.Figure2,
-        checks_ditto.Linear,
-        checks_ditto.Rate,
-        checks_lp_proj.Figure1,
-        checks_lp_proj.Attacks,
+        checks_ditto.DittoLinear,
+        checks_ditto.DittoRate,
+        checks_lp_proj.LpProjFigure1,
+        checks_lp_proj.LpProjAttacks,
         checks_lp_proj.Fairness,
         checks_flame.Solutions,
-        checks_flame.Attacks,
+        checks_flame.FlameAttacks,
         checks_flame_propositions.Proposition2,
         checks_flame_propositions.Proposition3,
         checks_flame_convergence.Theorem1,
         checks_flame_convergence.Lyapunov,
-        checks_flame_convergence.Rate,
+        checks_flame_convergence.FlameRate,
         checks_pfedme.Envelope,
-        checks_pfedme.Rate,
-        checks_fedamp.Rate,
+        checks_pfedme.PFedMeRate,
+        checks_fedamp.FedAMPRate,
         checks_fedamp.Factor2,
     )
 }

@@ -49,7 +49,7 @@ def outside(p: Devices) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Figure1(Check):
+class DittoFigure1(Check):
     """The λ that serves best on average and most evenly, clean and under attack, against Theorems 6 to 9."""
 
     name: ClassVar[str] = "ditto-figure1"
@@ -241,7 +241,7 @@ def random_devices(seed: int) -> Devices:
 
 
 @dataclass(frozen=True)
-class Linear(Check):
+class DittoLinear(Check):
     """Error and spread of Ditto on linear regression in d dimensions, with attackers, against Theorems 2 to 5."""
 
     name: ClassVar[str] = "ditto-regression"
@@ -291,7 +291,7 @@ def _means(squares: np.ndarray) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Rate(Check):
+class DittoRate(Check):
     """Ditto's v_k converges as fast as w does (Theorem 10), linearly on parabolas and as 1/t on |t|⁴."""
 
     name: ClassVar[str] = "ditto-rate"

@@ -83,7 +83,7 @@ def stepped(lam: float, K: int, kind: str, sigma: float, solver: Solver, two: fl
 
 
 @dataclass(frozen=True)
-class Rate(Check):
+class FedAMPRate(Check):
     """FedAMP's gap after K rounds with α_k = λ/√K and β_k = 1/√K against the bounds (13) and (14)."""
 
     name: ClassVar[str] = "fedamp-rate"

@@ -122,7 +122,7 @@ def distribution(seed: int, replicas: int) -> list[Row]:
 
 
 @dataclass(frozen=True)
-class Attacks(Check):
+class FlameAttacks(Check):
     """Losses after one round under same-value, sign-flipping and Gaussian attacks: (148), (151), (161), (165)."""
 
     name: ClassVar[str] = "flame-attacks"

@@ -251,7 +251,7 @@ def _crossing(x: list[float], y: list[float]) -> float:
 
 
 @dataclass(frozen=True)
-class Rate(Check):
+class FlameRate(Check):
     """How fast FLAME converges: linearly on parabolas, as t^−p/(p−2) on |t|^p, and Theorem 3's 1/T in general."""
 
     name: ClassVar[str] = "flame-rate"

@@ -30,9 +30,8 @@ def projection(d_sub: int, d: int, seed: int = 0) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Figure1(Check):
-    """Test losses of pFedMe, Ditto and Lp-Proj against λ under same-value attacks, and the threshold of "
-    "Proposition 1."""
+class LpProjFigure1(Check):
+    """Test losses of pFedMe, Ditto and Lp-Proj against λ under same-value attacks, and Proposition 1's threshold"""
 
     name: ClassVar[str] = "lp-proj-figure1"
     paper: ClassVar[str] = PAPER
@@ -142,7 +141,7 @@ class Figure1(Check):
 
     def _as_in_the_paper(self) -> bool:
         names = ("n", "N", "N_a", "b", "sigma", "Sigma1", "tau")
-        return all(getattr(self, k) == getattr(Figure1, k) for k in names)
+        return all(getattr(self, k) == getattr(LpProjFigure1, k) for k in names)
 
     def loss(self, p: Regression, P: np.ndarray, who: str, lam: float) -> float:
         if who == "Lp-Proj":
@@ -175,7 +174,7 @@ def zero_of(grid: np.ndarray, excess: np.ndarray) -> float:
 
 
 @dataclass(frozen=True)
-class Attacks(Check):
+class LpProjAttacks(Check):
     """Losses of Lp-Proj, pFedMe and Ditto after one round under three attacks, and the best λ under each."""
 
     name: ClassVar[str] = "lp-proj-attacks"
@@ -284,8 +283,7 @@ class Fairness(Check):
         return Finding(rows, panels, verdict)
 
     def measure(self, d: int, case: str, who: str) -> tuple[float, float]:
-        """Pairs of federations share their models and differ in their noise: the covariance over clients of "
-        "their losses."""
+        """The covariance over clients of the losses of two federations with the same models and other noise."""
         R = self.replicas // 2
         draw = stream(self.seed, "lp-proj fairness", d)
         shape = (R, self.N, d) if case == "even spread" else (R, self.N, 1)

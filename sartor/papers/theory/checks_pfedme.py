@@ -90,7 +90,7 @@ class Envelope(Check):
 
 
 @dataclass(frozen=True)
-class Rate(Check):
+class PFedMeRate(Check):
     """pFedMe converges linearly to a neighbourhood whose size is proportional to δ² (Theorem 1)."""
 
     name: ClassVar[str] = "pfedme-rate"

@@ -61,8 +61,7 @@ def least_squares(X: np.ndarray, y: np.ndarray) -> tuple[ModelTask, Clients]:
 
 
 def _clients(x: np.ndarray, y: np.ndarray, train: int) -> Clients:
-    """Clients with equally many samples [c, n, d], [c, n]; the first `train` are for training, the rest for "
-    "testing."""
+    """Clients with equally many samples [c, n, d], [c, n]: the first `train` for training, the rest for testing."""
     c, n = y.shape
     first = n * np.arange(c)[:, None]
     bounds = first + np.array([0, train, train, n])

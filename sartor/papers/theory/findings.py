@@ -111,8 +111,10 @@ class Finding:
 
 
 class Check(ABC):
-    """A frozen dataclass of parameters; `look` computes theory and measurement. The docstring's first line is "
-    "listed."""
+    """A frozen dataclass of parameters; `look` computes theory and measurement.
+
+    `sartor theory --list` shows the first line of its docstring.
+    """
 
     name: ClassVar[str]
     paper: ClassVar[str]

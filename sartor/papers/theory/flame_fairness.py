@@ -36,8 +36,10 @@ def variance_personal_as_printed(p: Regression, lam: float, q: float) -> float:
 
 
 def spread(theta: np.ndarray, q: float) -> float:
-    """var_i ‖qθ̄ − θ_i‖² = 4q² var(θ̄ᵀθ_i) − 4q cov(θ̄ᵀθ_i, ‖θ_i‖²) + var ‖θ_i‖²: convex in q, where (177) "
-    "says concave."""
+    """var_i ‖qθ̄ − θ_i‖² = 4q² var(θ̄ᵀθ_i) − 4q cov(θ̄ᵀθ_i, ‖θ_i‖²) + var ‖θ_i‖².
+
+    Convex in q, where (177) says concave.
+    """
     along, square = theta @ theta.mean(0), (theta**2).sum(1)
     cov = float(((along - along.mean()) * (square - square.mean())).mean())
     return 4 * q**2 * float(along.var()) - 4 * q * cov + float(square.var())

@@ -54,6 +54,8 @@ def floor(mu: float, lam: float, eta: float, clients: int, variance: float) -> f
 
 
 def batch_variance(sample_variance: float, samples: int, batch: int) -> float:
-    """The variance of the mean of `batch` of `samples` values drawn without replacement (`sample_variance`: "
-    "over n)."""
+    """The variance of the mean of `batch` of `samples` values drawn without replacement.
+
+    `sample_variance` is that over n.
+    """
     return sample_variance / batch * (samples - batch) / (samples - 1)

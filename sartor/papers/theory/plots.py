@@ -6,26 +6,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...report.robustness import COLOURS, MARKS
-from ...storage import replacing
+from ...report.chart_style import PNG_COLOURS, PNG_MARKS, frame, new_figure, save_png
 from .findings import Panel
 
 
 def write_png(path: Path, panels: Sequence[Panel], title: str) -> bool:
     """Draw the panels side by side; False where matplotlib is not installed."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
+    figure = new_figure(figsize=(5.4 * len(panels), 4.6), dpi=130, layout="constrained")
+    if figure is None:
         return False
-    figure = Figure(figsize=(5.4 * len(panels), 4.6), dpi=130, layout="constrained")
-    FigureCanvasAgg(figure)
     figure.suptitle(title, fontsize=12, x=0.01, ha="left")
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         for curve in panel.curves:
-            look = {"color": COLOURS[curve.colour % len(COLOURS)], "label": curve.label}
+            look = {"color": PNG_COLOURS[curve.colour % len(PNG_COLOURS)], "label": curve.label}
             if curve.dots:
-                mark = MARKS[curve.colour % len(MARKS)]
+                mark = PNG_MARKS[curve.colour % len(PNG_MARKS)]
                 axes.errorbar(
                     curve.x, curve.y, yerr=curve.error, fmt=mark, markersize=4.5, capsize=2.5, linewidth=1, **look
                 )
@@ -39,14 +34,11 @@ def write_png(path: Path, panels: Sequence[Panel], title: str) -> bool:
             height = 0.97 - 0.06 * place  # one below the other, so that neighbours can be read
             where = {"transform": axes.get_xaxis_transform(), "clip_on": True, "in_layout": False}
             axes.text(at, height, f" {label}", fontsize=8, va="top", **where)
-        axes.set_title(panel.title, fontsize=10, loc="left")
+        frame(axes, panel.title, 10, color="#e4e4e4", linewidth=0.7)
         axes.set_xlabel(panel.x)
         axes.set_ylabel(panel.y)
-        axes.grid(color="#e4e4e4", linewidth=0.7)
-        axes.spines[["top", "right"]].set_visible(False)
         axes.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format="png")
+    save_png(figure, path)
     return True
 
 

@@ -10,8 +10,8 @@ from ...errors import need
 
 
 def factor(values: Sequence[float] | np.ndarray, floor: float = 1e-24) -> float:
-    """The factor per round of a curve that decreases linearly, fitted over the later half of what is above "
-    "`floor`."""
+    """The factor per round of a curve that decreases linearly, fitted over the later half of what is above
+    `floor`."""
     y = np.asarray(values, dtype=float)
     last = int(np.argmax(y <= floor)) if (y <= floor).any() else len(y)
     need(last >= 8, f"a rate needs at least 8 rounds above the rounding; got {last}.")

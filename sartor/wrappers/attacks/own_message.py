@@ -55,7 +55,7 @@ class _Drawn(Attack):
 class SameValue(_Drawn):
     """The message is p·1 with p ~ N(0, std²), drawn anew in every round."""
 
-    known: ClassVar[dict[str, float]] = {"flame": _FLAME, "flame-code": 0.01, "lp-proj": 100.0}
+    known: ClassVar[dict[str, float]] = {"flame": _FLAME, "lp-proj": 100.0}
 
     def message(self, honest: Tensor, base: Tensor, draw: np.random.Generator, cohort: int) -> Tensor:
         return torch.full_like(honest, draw.normal(0.0, self.deviation()))
@@ -65,7 +65,7 @@ class SameValue(_Drawn):
 class SignFlip(_Drawn):
     """The message is −|p| times the honest one with p ~ N(0, std²), drawn anew in every round."""
 
-    known: ClassVar[dict[str, float]] = {"flame": _FLAME, "flame-code": 1.0, "lp-proj": 10.0}
+    known: ClassVar[dict[str, float]] = {"flame": _FLAME, "lp-proj": 10.0}
 
     def message(self, honest: Tensor, base: Tensor, draw: np.random.Generator, cohort: int) -> Tensor:
         return -abs(draw.normal(0.0, self.deviation())) * honest
@@ -75,7 +75,7 @@ class SignFlip(_Drawn):
 class Gaussian(_Drawn):
     """The message is N(0, std² I)."""
 
-    known: ClassVar[dict[str, float]] = {"flame": _FLAME, "flame-code": 1.0, "lp-proj": 100.0}
+    known: ClassVar[dict[str, float]] = {"flame": _FLAME, "lp-proj": 100.0}
 
     def message(self, honest: Tensor, base: Tensor, draw: np.random.Generator, cohort: int) -> Tensor:
         return _normal(draw, self.deviation(), honest)

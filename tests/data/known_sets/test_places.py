@@ -14,7 +14,7 @@ import pytest
 
 from sartor.data import DATASETS, find, load
 from sartor.data.known_sets import places
-from sartor.data.loading import SOURCES
+from sartor.data.known_sets.readers import SOURCES
 from sartor.errors import SartorError
 
 Serve = Callable[[dict[str, object]], str]
@@ -86,18 +86,6 @@ def test_search_order(
     np.testing.assert_array_equal(data.x[:, 0], IMAGES)
     np.testing.assert_array_equal(data.y, LABELS)
     assert data.x.dtype == np.uint8 and data.x.shape == (30, 1, 28, 28) and data.scale == ((0.1307,), (0.3081,))
-
-
-def test_each_pixel_may_have_its_own_scale(tiny: None, cache: Path) -> None:
-    """(x − mean)/(std + 0.001) over all images, as pFedMe's data are made."""
-    put(cache / "mnist")
-    clients = load("mnist(pixels=true)").split("iid", clients=1)
-    wanted = (IMAGES - IMAGES.mean(0)) / (IMAGES.std(0) + 0.001)
-    found = clients.x.double().numpy()[:, 0]
-    key = lambda images: images[np.argsort(images[:, 0, 0])]  # noqa: E731  # clients' samples are in another order
-    np.testing.assert_allclose(key(found), key(wanted), rtol=1e-4, atol=1e-4)
-    with pytest.raises(SartorError, match="mnist needs pixels to be true or false; got 2"):
-        load("mnist(pixels=2)")
 
 
 def test_first_place_wins(tiny: None, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +180,7 @@ def test_mnist_is_whole() -> None:
     data = load("mnist", download=False)
     assert data.x.shape == (70_000, 1, 28, 28)
     assert np.bincount(data.y).tolist() == [6903, 7877, 6990, 7141, 6824, 6313, 6876, 7293, 6825, 6958]
-    clients = data.split("hybrid(overlap=true)", minimum=100, parts=(0.8, 0.0, 0.2))
+    clients = data.split("authors.flame-hybrid", minimum=100, parts=(0.8, 0.0, 0.2))
     sizes = clients.bounds[:, 3] - clients.bounds[:, 0]
     assert sizes[:5].sum() == 70_000 and abs(int(sizes.sum()) - 140_000) < 600
     counts = np.bincount(data.y)

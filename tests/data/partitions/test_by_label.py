@@ -17,15 +17,6 @@ def test_labels_are_exactly_k(k: int, seed: int) -> None:
     assert [len(r) for r in out.rows] == [200] * 10
 
 
-def test_labels_by_the_authors_draw() -> None:
-    """ceil(2·10/10) = 2 shards of each class; some client meets a label twice in one of a few seeds."""
-    kinds = [len(np.unique(Y[r])) for s in range(10) for r in assign(p.Labels(2, distinct=False), seed=s).rows]
-    assert set(kinds) == {1, 2}
-    assert [len(r) for r in assign(p.Labels(2, distinct=False)).rows] == [200] * 10
-    # 3 clients, 2 labels: one shard for each of ten classes, of which six are taken.
-    assert [len(r) for r in assign(p.Labels(2, distinct=False), clients=3).rows] == [400] * 3
-
-
 def test_labels_hold_the_minimum_by_another_deal() -> None:
     """Classes of 30 and 2: with one unlucky pair (2 + 2 samples) the minimum fails, and a lucky deal exists."""
     y = np.repeat(np.arange(4), [30, 30, 2, 2])

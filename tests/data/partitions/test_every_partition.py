@@ -17,7 +17,6 @@ DISJOINT = [
     p.IID(),
     p.Labels(2),
     p.Labels(3),
-    p.Labels(3, distinct=False),
     p.Shards(2),
     p.Dirichlet(0.5),
     p.Quantity(0.5),
@@ -27,9 +26,6 @@ DISJOINT = [
     p.Dominant(),
     p.PowerLaw(2, 1.0),
 ]
-
-
-OVERLAPPING = [p.Dirichlet(0.5, overlap=True), p.Quantity(0.5, overlap=True), p.Hybrid(2, 0.5, overlap=True)]
 
 
 def same(a: p.Assignment, b: p.Assignment) -> bool:
@@ -48,15 +44,7 @@ def test_disjoint_and_minimum(partition: p.Partition, seed: int) -> None:
     assert not out.overlap
 
 
-@pytest.mark.parametrize("partition", OVERLAPPING, ids=p.spell)
-def test_overlap_shares_between_clients_but_not_within(partition: p.Partition) -> None:
-    out = assign(partition)
-    everything = np.concatenate(out.rows)
-    assert out.overlap and len(np.unique(everything)) < len(everything)
-    assert all(len(np.unique(r)) == len(r) >= 10 for r in out.rows)
-
-
-@pytest.mark.parametrize("partition", DISJOINT + OVERLAPPING, ids=p.spell)
+@pytest.mark.parametrize("partition", DISJOINT, ids=p.spell)
 def test_function_of_the_seed(partition: p.Partition) -> None:
     assert same(assign(partition, seed=3), assign(partition, seed=3))
     assert not same(assign(partition, seed=3), assign(partition, seed=4))
@@ -99,7 +87,6 @@ REFUSED = [
     (lambda: p.Dirichlet(0), "Dirichlet needs beta > 0; got 0"),
     (lambda: p.Dirichlet(float("nan")), "Dirichlet needs beta > 0; got nan"),
     (lambda: p.Dirichlet("x"), "Dirichlet needs beta to be a number; got 'x'"),
-    (lambda: p.Dirichlet(0.5, overlap=2), "Dirichlet needs overlap to be true or false; got 2"),
     (lambda: p.Quantity(-1), "Quantity needs beta > 0"),
     (lambda: p.Noise(0), "Noise needs sigma > 0"),
     (lambda: p.Hybrid(labels=0), "Hybrid needs labels"),

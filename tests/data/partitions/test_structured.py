@@ -17,28 +17,6 @@ def test_hybrid_halves() -> None:
     assert big and min(big) == 10
 
 
-def test_hybrid_overlap_is_the_published_setting() -> None:
-    """FLAME, section 6: five clients own two complete classes (14,000 samples), five draw from all 70,000."""
-    y = np.repeat(np.arange(10), 7000)
-    out = p.Hybrid(2, 0.5, overlap=True).assign(y, 10, None, 10, 0, 100)
-    assert [len(r) for r in out.rows[:5]] == [14_000] * 5
-    owned = [set(np.unique(y[r]).tolist()) for r in out.rows[:5]]
-    assert set.union(*owned) == set(range(10)) and [len(o) for o in owned] == [2] * 5
-    second = sum(len(r) for r in out.rows[5:])
-    assert 70_000 - 5 <= second <= 70_000 + 5 * 100
-    assert all(len(np.unique(y[r])) == 10 for r in out.rows[5:])
-
-
-def test_hybrid_overlap_draws_labels_as_the_authors_do() -> None:
-    """With ten clients in the first half each class has two shards, and some client meets a label twice."""
-    kinds = {
-        len(np.unique(Y[r]))
-        for seed in range(10)
-        for r in assign(p.Hybrid(2, 0.5, overlap=True), clients=20, seed=seed).rows[:10]
-    }
-    assert kinds == {1, 2}
-
-
 def test_dominant_shares_are_exact() -> None:
     """100 clients in 5 groups of 20 as in FedAMP: 80 % in the group's two classes, 20 % in the other eight."""
     y = np.tile(np.arange(10), 7000)
@@ -81,14 +59,3 @@ def test_power_law_has_labels_and_a_long_tail() -> None:
     sizes = np.array([len(r) for r in out.rows])
     assert all(len(np.unique(y[r])) == 2 for r in out.rows)
     assert sizes.sum() == 70_000 and sizes.max() > 10 * np.median(sizes) and sizes.min() >= 10
-
-
-def test_a_power_law_with_overlap_gives_every_client_the_first_of_its_classes() -> None:
-    y = np.tile(np.arange(10), 700)
-    apart, shared = (p.PowerLaw(2, 0.4, overlap=o).assign(y, 10, None, 20, 0, 10) for o in (False, True))
-    assert shared.overlap and not apart.overlap
-    for a, b in zip(apart.rows, shared.rows, strict=True):
-        assert (np.bincount(y[a], minlength=10) == np.bincount(y[b], minlength=10)).all()
-        for c in np.unique(y[b]):
-            assert (b[y[b] == c] == c + 10 * np.arange((y[b] == c).sum())).all()  # the c-th, the (c+10)-th, ... sample
-    assert len(np.unique(np.concatenate(shared.rows))) < 0.5 * len(y)

@@ -16,7 +16,7 @@ from sartor.errors import SartorError
 from sartor.papers.reproduce import Reproduction, Size, checked, listing, names
 from sartor.papers.reproduce.cells import all_cells, matches
 from sartor.papers.reproduce.experiment import FOLDER, load, merged
-from sartor.papers.reproduce.mapping import Column, key_of, place
+from sartor.papers.reproduce.mapping import TableColumn, key_of, place
 from sartor.papers.reproduce.runs import job_of
 from sartor.papers.reproduce.workload import multiplications, seconds
 from sartor.run.assemble import resolve
@@ -88,16 +88,16 @@ def test_compressed_cells_are_run_with_that_compressor_and_counted_in_bytes_that
     assert sketch.recipe({}, 0).budget is None  # the budget is read off the history: one run serves all of them
 
 
-def column(name: str, authors: bool, quick: bool = False, **wanted: object) -> Column:
+def column(name: str, authors: bool, quick: bool = False, **wanted: object) -> TableColumn:
     experiment = checked(name)
     cell = next(c for c in all_cells(experiment) if matches({**c.keys, "model": c.model}, wanted))
-    return Column(experiment, cell, authors, Size.of(experiment, quick))
+    return TableColumn(experiment, cell, authors, Size.of(experiment, quick))
 
 
 def test_flame_s_table_with_the_authors_switches_is_what_their_code_does() -> None:
     wanted = {"dataset": "mnist", "partition": "labels(k=2)"}
     flame = resolve(column("flame-table3", True, method="flame", **wanted).recipe({}, 0))
-    assert flame.partition == "labels(k=2, distinct=false)" and flame.parts == [0.8, 0.0, 0.2] and flame.rounds == 100
+    assert flame.partition == "authors.flame-labels(k=2)" and flame.parts == [0.8, 0.0, 0.2] and flame.rounds == 100
     assert flame.settings["anchor"] == "global" and flame.settings["rho"] == 0.1 and flame.model == "mlp"
     solver = {"kind": "sgd", "lr": 0.01, "epochs": 1, "batch": 100, "momentum": 0.5, "weight_decay": 0.01}
     assert {k: flame.settings["solver"][k] for k in solver} == solver
@@ -105,7 +105,7 @@ def test_flame_s_table_with_the_authors_switches_is_what_their_code_does() -> No
     assert pfedme.variants == [{}] and pfedme.recipe({}, 0).settings["eta"] == 0.1
     ditto = resolve(column("flame-table3", True, method="ditto", **wanted).recipe({}, 0)).settings
     inner = {"lr": 0.1, "steps": 1, "batch": 100, "momentum": 0.5, "weight_decay": 0.0}
-    assert ditto["global_method"]["method"] == "drifting"
+    assert ditto["global_method"]["method"] == "authors.drifting"
     assert {k: ditto["global_method"]["solver"][k] for k in inner} == inner
     written = column("flame-table3", False, method="ditto", **wanted)
     assert [v["global_solver.lr"] for v in written.variants] == [0.01, 0.05, 0.1, 0.2, 0.5]
@@ -134,7 +134,7 @@ def test_ditto_s_lambdas() -> None:
 def test_pfedme_s_authors_score_the_local_model() -> None:
     wanted = {"dataset": "mnist", "network": "dnn", "method": "pfedme"}
     ours, theirs = (resolve(column("pfedme-table1", a, **wanted).recipe({}, 0)) for a in (False, True))
-    assert (ours.settings["score"], theirs.settings["score"]) == ("theta", "w")
+    assert (ours.method, theirs.method) == ("pfedme", "authors.pfedme-scoring-w")
     for made in (ours, theirs):
         assert made.settings["lam"] == 30 and made.settings["R"] == 20 and made.settings["beta"] == 2
         solver = made.settings["solver"]
@@ -147,10 +147,10 @@ def test_fair_grid_of_flame_against_pfedme_has_the_step_one_over_lambda() -> Non
     assert experiment.authors is None
     rows = {c.row.split(", mnist")[0]: c for c in all_cells(experiment) if c.keys["dataset"] == "mnist"}
     size = Size.of(experiment, False)
-    fair = Column(experiment, rows["pFedMe, step from the paper's grid and 1/λ"], False, size)
+    fair = TableColumn(experiment, rows["pFedMe, step from the paper's grid and 1/λ"], False, size)
     lam = fair.recipe({}, 0).settings["lam"]
     assert 1 / lam in [v["eta"] for v in fair.variants]
-    counts = {len(Column(experiment, c, False, size).variants) for c in rows.values() if c.tune}
+    counts = {len(TableColumn(experiment, c, False, size).variants) for c in rows.values() if c.tune}
     assert counts == {6}  # as many values for each method
 
 
@@ -160,8 +160,8 @@ def test_columns_that_coincide_are_not_run_twice() -> None:
     experiment = checked("fedamp-table1")
     made = Reproduction(experiment, Size.of(experiment, True), Path())
     assert not any(authors for _, authors in made.entries)
-    small = Column(experiment, made.cells[0], False, made.size)
-    assert small.same_as(Column(experiment, made.cells[0], False, made.size))
+    small = TableColumn(experiment, made.cells[0], False, made.size)
+    assert small.same_as(TableColumn(experiment, made.cells[0], False, made.size))
 
 
 def test_the_key_of_a_run_is_of_all_that_matters_and_of_nothing_else() -> None:

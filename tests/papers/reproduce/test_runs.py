@@ -15,7 +15,7 @@ from small_experiment import SMALL, table, times, write
 
 from sartor.papers.reproduce import Size, checked
 from sartor.papers.reproduce.cells import all_cells
-from sartor.papers.reproduce.mapping import Column
+from sartor.papers.reproduce.mapping import TableColumn
 from sartor.papers.reproduce.runs import MODELS
 from sartor.papers.reproduce.values import HIGHER
 from sartor.run.assemble import clients_of
@@ -59,7 +59,7 @@ def test_a_cell_s_number_is_that_of_a_plain_run(finished: tuple[Path, Path]) -> 
     made = checked(str(finished[0]))
     expected = []
     for seed in (0, 1):
-        column = Column(made, all_cells(made)[1], False, Size.of(made, False))
+        column = TableColumn(made, all_cells(made)[1], False, Size.of(made, False))
         recipe = column.recipe({}, seed).replace(report="best")
         result = list(play_recipe(recipe, clients_of(recipe), None))[-1]
         scores = [(v, -i) for i, v in enumerate(_validation(recipe))]
@@ -157,11 +157,11 @@ def test_a_killed_repetition_goes_on(finished: tuple[Path, Path], tmp_path: Path
     path, out = finished
     kill = (
         "import sartor.papers.reproduce.runs as r\n"
-        "put = r.Store.put\n"
+        "put = r.FinishedRuns.put\n"
         "def stop(self, key, record):\n"
         "    if len(list(self.folder.glob('*.json'))) == 3: os.kill(os.getpid(), signal.SIGKILL)\n"
         "    put(self, key, record)\n"
-        "r.Store.put = stop"
+        "r.FinishedRuns.put = stop"
     )
     killed(kill, "reproduce", path, "--out", tmp_path)
     left = times(tmp_path)

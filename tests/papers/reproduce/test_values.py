@@ -10,7 +10,7 @@ from commandline import good
 from small_experiment import SMALL, table, times, write
 
 from sartor.papers.reproduce import Reproduction, Size, checked
-from sartor.papers.reproduce.cells import Cell
+from sartor.papers.reproduce.cells import PaperCell
 from sartor.papers.reproduce.experiment import Reading
 from sartor.papers.reproduce.values import (
     AGREES,
@@ -35,10 +35,10 @@ def a_run(**changed: Any) -> dict[str, Any]:
     return run | {"models": {"personal": column, "chosen": column, "oracle": oracle}} | changed
 
 
-CELL = Cell({"dataset": "digits", "method": "flame"}, "personal")
+CELL = PaperCell({"dataset": "digits", "method": "flame"}, "personal")
 
 
-def read(cell: Cell = CELL, **reading: Any) -> float | None:
+def read(cell: PaperCell = CELL, **reading: Any) -> float | None:
     found = one(a_run(), cell, Reading(**reading))
     assert found is not None
     return found["value"]
@@ -51,25 +51,25 @@ def test_which_round_is_read() -> None:
     assert read(round="best-test", accuracy="pooled") == 0.8
     assert read(round="best-test", first_round=15) == 0.6
     assert read(round="best-test", first_round=100) == 0.5  # there is always the last
-    chosen = Cell(CELL.keys, "chosen")
+    chosen = PaperCell(CELL.keys, "chosen")
     assert read(chosen, choice="test") == pytest.approx(0.51) and read(chosen) == 0.5
-    assert one(a_run(), Cell(CELL.keys, "global"), Reading()) is None
+    assert one(a_run(), PaperCell(CELL.keys, "global"), Reading()) is None
     blind = a_run()
     blind["models"]["personal"]["validation"] = [None] * 4
     assert where_in(blind, "personal", Reading(round="best")) == 3
 
 
 def test_budgets_and_targets_in_bytes_and_in_floats() -> None:
-    assert read(Cell(CELL.keys, "personal", budget=850)) == 0.7
-    assert read(Cell(CELL.keys, "personal", budget=399)) is None
-    assert read(Cell(CELL.keys, "personal", budget=300), bytes="floats") == 0.6
-    assert read(Cell(CELL.keys, "personal", target=0.6)) == 800
-    assert read(Cell(CELL.keys, "personal", target=0.6), bytes="floats") == 200
-    assert read(Cell(CELL.keys, "personal", target=0.99)) is None
+    assert read(PaperCell(CELL.keys, "personal", budget=850)) == 0.7
+    assert read(PaperCell(CELL.keys, "personal", budget=399)) is None
+    assert read(PaperCell(CELL.keys, "personal", budget=300), bytes="floats") == 0.6
+    assert read(PaperCell(CELL.keys, "personal", target=0.6)) == 800
+    assert read(PaperCell(CELL.keys, "personal", target=0.6), bytes="floats") == 200
+    assert read(PaperCell(CELL.keys, "personal", target=0.99)) is None
 
 
 def test_over_seeds_in_the_unit_of_the_paper() -> None:
-    cell = Cell(CELL.keys, "personal", unit="percent", paper=52.0)
+    cell = PaperCell(CELL.keys, "personal", unit="percent", paper=52.0)
     other = a_run(recipe={"seed": 4})
     other["models"]["personal"]["accuracy"] = [0.1, 0.7, 0.6, 0.54]
     found = over_seeds([a_run(), other], cell, Reading())
@@ -83,7 +83,7 @@ def test_over_seeds_in_the_unit_of_the_paper() -> None:
 
 
 def said(mean: float | None, std: float | None = None, **cell: Any) -> str:
-    return verdict(Cell(CELL.keys, "personal", **cell), Value(mean, std, 3, None, None, None, None, {}))
+    return verdict(PaperCell(CELL.keys, "personal", **cell), Value(mean, std, 3, None, None, None, None, {}))
 
 
 def test_verdicts() -> None:
@@ -94,7 +94,7 @@ def test_verdicts() -> None:
     assert said(90.9, paper=90.0, unit="percent") == AGREES and said(91.1, paper=90.0, unit="percent") == HIGHER
     assert said(0.1, paper=0.9, differs="a subset") == OTHER_DATA
     assert said(0.1) == "no printed number"
-    assert verdict(Cell(CELL.keys, "personal", paper=0.9), None) == "not run"
+    assert verdict(PaperCell(CELL.keys, "personal", paper=0.9), None) == "not run"
     bytes_ = {"unit": "bytes", "target": 0.6}
     assert said(4660, paper=4620.0, **bytes_) == AGREES and said(4700, paper=4620.0, **bytes_) == HIGHER
     assert said(None, printed="*", **bytes_) == AGREES and said(4620, printed="*", **bytes_) == LOWER

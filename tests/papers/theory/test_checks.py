@@ -60,6 +60,12 @@ SMALL: dict[str, dict[str, Any]] = {  # the same checks in a few seconds each
 }
 
 
+def test_what_is_listed_is_a_whole_line_without_quotation_marks() -> None:
+    for name, made in NAMES.items():
+        first = (made.__doc__ or "").splitlines()[0]
+        assert first and '"' not in first and not first.endswith((" of", ",")), name
+
+
 def test_every_name_is_there() -> None:
     assert set(ASKED) <= set(NAMES) == set(SMALL)
 

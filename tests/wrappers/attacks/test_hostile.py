@@ -13,11 +13,12 @@ from federations import quadratics, ragged
 from subsets import diagonal
 
 import sartor as st
+from sartor import spelling
 from sartor.errors import SartorError
 from sartor.models import layers
 from sartor.run.assemble import prepare
 from sartor.run.result import Result
-from sartor.run.settings import attack, spelled
+from sartor.run.settings import attack
 from sartor.seeds import stream
 from sartor.wrappers import Attack, hostile_clients
 from sartor.wrappers.attacks import NAMES
@@ -224,5 +225,5 @@ def test_hostile_streams_do_not_meet_those_of_others() -> None:
 @pytest.mark.parametrize("text", [*NAMES, "sign-flip(std=3, like=lp-proj)", "dirty-labels(0.4)", "alie(z=1.5)"])
 def test_text_gives_the_attack_back(text: str) -> None:
     made = attack(text)
-    assert made is not None and attack(spelled(NAMES, made)) == made
+    assert made is not None and attack(spelling.write(NAMES, made)) == made
     assert attack("none") is None

@@ -25,9 +25,9 @@ def moments(values: np.ndarray, std: float) -> None:
 
 
 STDS = [
-    ("same-value", {"": np.sqrt(0.1), "like=flame-code": 0.01, "like=lp-proj": 100.0, "std=3": 3.0}),
-    ("sign-flip", {"": np.sqrt(0.1), "like=flame-code": 1.0, "like=lp-proj": 10.0, "std=3": 3.0}),
-    ("gaussian", {"": np.sqrt(0.1), "like=flame-code": 1.0, "like=lp-proj": 100.0, "std=3": 3.0}),
+    ("same-value", {"": np.sqrt(0.1), "like=lp-proj": 100.0, "std=3": 3.0}),
+    ("sign-flip", {"": np.sqrt(0.1), "like=lp-proj": 10.0, "std=3": 3.0}),
+    ("gaussian", {"": np.sqrt(0.1), "like=lp-proj": 100.0, "std=3": 3.0}),
 ]
 
 

@@ -4,8 +4,8 @@
     server:          w = (1/m) Σ_k w_k over ALL clients, with the last w_k of those that sat out
 
 The global model is an average of local models that drift apart and are hardly trained: the published "Ditto-GM" of
-FLAME's Table III. It is here for that column of a repetition, as Ditto's `global_method`; nobody should want it
-otherwise. With every client at its own w_k, w^t is never used: only who reads the average sees it.
+FLAME's Table III. It is here for that column of a repetition, as Ditto's `global_method`. As every client goes on from
+its own w_k, w^t is never used in training: it is only scored.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from ..aggregators import mean
-from ..core import ClientStack, Method, Problem, Sent, Server, State
-from ..couplings import Free
-from ..solvers import SGD, Solver
-from .parts.last_messages import mean_of_last, remembering
+from ...aggregators import mean
+from ...core import ClientStack, Method, Problem, Sent, Server, State
+from ...couplings import Free
+from ...methods.parts.last_messages import mean_of_last, remembering
+from ...solvers import SGD, Solver
 
 
 @dataclass(frozen=True)
@@ -40,18 +40,3 @@ class Drifting(Method):
 
     def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         return mean_of_last(server, ids, messages, mean)
-
-
-ABOUT = {
-    "class": "Drifting",
-    "order": 980,
-    "paper": "FLAME's code",
-    "names": {"drifting": {"line": "local models never reset, averaged: what FLAME's authors ran as Ditto's"}},
-    "cite": ["zhu2024flame"],
-    "cold_start": "the global model",
-    "privacy": {
-        "sends": "its local model",
-        "server": "no: it has no aggregator whose sensitivity is known",
-        "client": "yes",
-    },
-}
