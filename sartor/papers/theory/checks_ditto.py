@@ -16,7 +16,7 @@ from ...solvers import SGD, Exact, Inexact
 from . import ditto
 from .ditto import Devices
 from .federations import bowls, regression
-from .findings import Check, Curve, Finding, Panel, Row, holds, tally
+from .findings import Check, Curve, Finding, Panel, RandomProblems, Row, holds, tally
 from .rates import factor, power
 from .regression import Regression
 from .replicas import Play, estimate
@@ -241,23 +241,15 @@ def random_devices(seed: int) -> Devices:
 
 
 @dataclass(frozen=True)
-class DittoLinear(Check):
+class DittoLinear(RandomProblems):
     """Error and spread of Ditto on linear regression in d dimensions, with attackers, against Theorems 2 to 5."""
 
     name: ClassVar[str] = "ditto-regression"
     paper: ClassVar[str] = PAPER
-    settings: int = 5
-    replicas: int = 400
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        positive("ditto-regression", settings=self.settings)
-        need(self.replicas >= 2, "ditto-regression needs replicas >= 2.")
 
     def look(self) -> Finding:
         rows: list[Row] = []
-        for at in range(self.settings):
-            seed = 100 * self.seed + at
+        for seed in self.seeds():
             p = random_devices(seed)
             drawn = draw(p, self.replicas, seed)
             best = ditto.best_lam(p)

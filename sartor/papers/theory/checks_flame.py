@@ -10,13 +10,12 @@ import numpy as np
 
 from ...core import Task
 from ...data.clients import Clients
-from ...errors import need, positive
 from ...methods import FLAME
 from ...seeds import stream
 from ...solvers import Exact
 from . import flame, flame_attacks, one_round
 from .federations import least_squares, regression
-from .findings import Check, Finding, Row, holds, scatter, tally
+from .findings import Finding, RandomProblems, Row, holds, scatter, tally
 from .one_round import attack_of, random_regression
 from .replicas import Play, estimate
 
@@ -24,23 +23,17 @@ PAPER = "FLAME"
 
 
 @dataclass(frozen=True)
-class Solutions(Check):
+class Solutions(RandomProblems):
     """FLAME's solutions (135) to (137), their distribution (138) and their test losses (143), (144)."""
 
     name: ClassVar[str] = "flame-solution"
     paper: ClassVar[str] = PAPER
-    settings: int = 5
     replicas: int = 300
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        positive("flame-solution", settings=self.settings)
-        need(self.replicas >= 2, "flame-solution needs replicas >= 2.")
 
     def look(self) -> Finding:
         rows: list[Row] = []
-        for at in range(self.settings):
-            rows += solutions(100 * self.seed + at) + distribution(100 * self.seed + at, self.replicas)
+        for seed in self.seeds():
+            rows += solutions(seed) + distribution(seed, self.replicas)
         of_135, of_144 = ([r for r in rows if r.erratum and eq in r.what] for eq in ("(135)", "(144)"))
         verdict = (
             f"{holds(rows)}: (135) without the second λ, (136) to (138), (143), and (144) with (b + λ)²: "
@@ -122,21 +115,14 @@ def distribution(seed: int, replicas: int) -> list[Row]:
 
 
 @dataclass(frozen=True)
-class FlameAttacks(Check):
+class FlameAttacks(RandomProblems):
     """Losses after one round under same-value, sign-flipping and Gaussian attacks: (148), (151), (161), (165)."""
 
     name: ClassVar[str] = "flame-attacks"
     paper: ClassVar[str] = PAPER
-    settings: int = 5
-    replicas: int = 400
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        positive("flame-attacks", settings=self.settings)
-        need(self.replicas >= 2, "flame-attacks needs replicas >= 2.")
 
     def look(self) -> Finding:
-        rows = [r for at in range(self.settings) for r in attacked(100 * self.seed + at, self.replicas)]
+        rows = [r for seed in self.seeds() for r in attacked(seed, self.replicas)]
         verdict = (
             f"{holds(rows)}: (148), (151), (161) and (165), for FLAME and with q = 1 for pFedMe and Ditto: "
             f"{tally(rows)}. "

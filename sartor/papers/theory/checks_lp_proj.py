@@ -14,7 +14,7 @@ from ...seeds import stream
 from ...solvers import Inexact
 from . import flame_attacks, lp_proj, one_round
 from .federations import regression, statistics
-from .findings import Check, Curve, Finding, Panel, Row, holds, scatter, tally
+from .findings import Check, Curve, Finding, Panel, RandomProblems, Row, holds, scatter, tally
 from .one_round import attack_of, random_regression, variance_over_clients
 from .regression import Regression
 from .replicas import estimate
@@ -174,21 +174,14 @@ def zero_of(grid: np.ndarray, excess: np.ndarray) -> float:
 
 
 @dataclass(frozen=True)
-class LpProjAttacks(Check):
+class LpProjAttacks(RandomProblems):
     """Losses of Lp-Proj, pFedMe and Ditto after one round under three attacks, and the best λ under each."""
 
     name: ClassVar[str] = "lp-proj-attacks"
     paper: ClassVar[str] = PAPER
-    settings: int = 5
-    replicas: int = 400
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        positive("lp-proj-attacks", settings=self.settings)
-        need(self.replicas >= 2, "lp-proj-attacks needs replicas >= 2.")
 
     def look(self) -> Finding:
-        rows = [r for at in range(self.settings) for r in attacked(100 * self.seed + at, self.replicas)]
+        rows = [r for seed in self.seeds() for r in attacked(seed, self.replicas)]
         verdict = (
             f"{holds(rows)}: our closed forms of the three losses and of the best λ (the paper's are in an "
             f"appendix that "

@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...errors import need, positive
+
 SURE = 4.0  # standard errors
 ROUNDING = 1e-7  # what two ways to compute the same number may differ by, relatively
 COLUMNS = ("what", "relation", "theory", "measured", "standard_error", "agrees", "note")
@@ -134,6 +136,23 @@ class Check(ABC):
             "agrees": finding.agrees,
             "rows": [r.record() for r in finding.rows],
         }
+
+
+@dataclass(frozen=True)
+class RandomProblems(Check):
+    """A check on several random problems, each played with many replicas of its federation."""
+
+    settings: int = 5
+    replicas: int = 400
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        positive(self.name, settings=self.settings)
+        need(self.replicas >= 2, f"{self.name} needs replicas >= 2.")
+
+    def seeds(self) -> range:
+        """One for each problem."""
+        return range(100 * self.seed, 100 * self.seed + self.settings)
 
 
 def tally(rows: Sequence[Row]) -> str:

@@ -13,10 +13,10 @@ from commandline import good, killed, refused
 from pages import Page
 from small_experiment import SMALL, table, times, write
 
+from sartor.judge.metrics import MODELS, ORACLE
 from sartor.papers.reproduce import Size, checked
 from sartor.papers.reproduce.cells import all_cells
 from sartor.papers.reproduce.mapping import TableColumn
-from sartor.papers.reproduce.runs import MODELS
 from sartor.papers.reproduce.values import HIGHER
 from sartor.run.assemble import clients_of
 from sartor.run.play import play_recipe
@@ -243,5 +243,5 @@ def test_runs_on_other_data_of_the_same_name_are_not_mixed(tmp_path: Path) -> No
 def test_kept_runs_have_every_model_that_there_is(finished: tuple[Path, Path]) -> None:
     for path in (finished[1] / "runs").glob("*.json"):
         record = json.loads(path.read_text())
-        assert record["rounds"] == [1, 2, 3] and set(record["models"]) == set(MODELS)
+        assert record["rounds"] == [1, 2, 3] and set(record["models"]) == {*MODELS, ORACLE}
         assert path.stat().st_size < 20_000
