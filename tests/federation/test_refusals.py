@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import shutil
 import socket
@@ -10,6 +11,7 @@ import ssl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from sartor.federation import supervised_process
 from sartor.federation.kits import Kit
 from sartor.federation.supervised_process import Daemon
 
@@ -120,7 +123,13 @@ def test_a_stranger_is_not_let_in(open_server: Processes, other: Path, tmp_path:
     assert not let_in(port, tmp_path)
 
 
-def test_a_second_server_finds_its_port_in_use(open_server: Processes, tmp_path: Path) -> None:
+def test_a_second_server_finds_its_port_in_use(
+    open_server: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(step=5)  # five seconds at every look
+    monkeypatch.setattr(
+        supervised_process, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda seconds: None)
+    )
     copy = tmp_path / "server"
     shutil.copytree(open_server.kits / "server", copy, ignore=shutil.ignore_patterns("play", "store"))
     line = refused("server", copy, "--recipe", open_server.recipe)

@@ -78,7 +78,11 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("prelude", "every", "reached"),
-    [(KILL_IN_ROUND.format(13), 10, 10), (KILL_IN_ROUND.format(4), 10, None), (KILL_WHILE_SAVING, 3, 3)],
+    [
+        (KILL_IN_ROUND.format(13), 10, 10),
+        pytest.param(KILL_IN_ROUND.format(4), 10, None, marks=pytest.mark.long),
+        (KILL_WHILE_SAVING, 3, 3),
+    ],
     ids=["mid-run", "before the first checkpoint", "while saving"],
 )
 def test_a_killed_run_resumes_to_the_same_bytes(
@@ -96,7 +100,11 @@ def test_a_killed_run_resumes_to_the_same_bytes(
 
 @pytest.mark.parametrize(
     ("prelude", "every"),
-    [(KILL_IN_ROUND.format(13), 5), (KILL_IN_ROUND.format(4), 10), (KILL_WHILE_SAVING, 3)],
+    [
+        (KILL_IN_ROUND.format(13), 5),
+        pytest.param(KILL_IN_ROUND.format(4), 10, marks=pytest.mark.long),
+        pytest.param(KILL_WHILE_SAVING, 3, marks=pytest.mark.long),
+    ],
     ids=["mid-run", "before the first checkpoint", "while saving"],
 )
 def test_a_killed_run_with_its_states_on_disk_loses_nothing(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import fresh
 import psutil
 import waiting
 
@@ -28,7 +29,7 @@ def free_port() -> int:
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     """`sartor ARGUMENTS` to its end."""
-    return waiting.run([sys.executable, "-c", MAIN, *arguments], _env())
+    return fresh.run(f"import sys; sys.argv = {['sartor', *map(str, arguments)]!r}; {MAIN}")
 
 
 def _env() -> dict[str, str]:

@@ -275,6 +275,7 @@ def test_dropout_masks_depend_on_the_key_and_have_the_right_rate() -> None:
     assert torch.equal(layer.eval()(x), x)
 
 
+@pytest.mark.long
 def test_training_with_dropout_does_not_depend_on_engine_or_chunk() -> None:
     model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Dropout(0.4), nn.Linear(8, 3))
     clients = ragged()

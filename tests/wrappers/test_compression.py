@@ -343,7 +343,9 @@ def test_a_hostile_message_of_nan_is_left_out_as_ever() -> None:
             3,
             traffic=st.Traffic(compress=up),
             evaluation=st.Evaluation(evaluate_every=3),
-            attack=st.Attacked(attack=st.Attacked(attack=st.Attacked(attack=Broken(), attackers=0.3))),
+            attack=st.Attacked(
+                attack=st.Attacked(attack=st.Attacked(attack=st.Attacked(attack=Broken(), attackers=0.3)))
+            ),
         )
         assert result.summary["excluded"] == 3 * 2, up
 
