@@ -138,7 +138,7 @@ def split_list(text: str, what: str) -> list[str]:
             items[-1] += letter
     need(depth == 0, f"{what}: a bracket is not closed; got {text!r}.")
     items = [item.strip() for item in items]
-    need(all(items), f"{what} are names with commas between them; got {text!r}.")
+    need(all(items), f"{what} are names, separated by commas; got {text!r}.")
     need(len(set(items)) == len(items), f"{what}: one is listed twice: {text}.")
     return items
 

@@ -25,22 +25,22 @@ def advise(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="names with commas between them; local is always among them [a few that often do well]",
+            help="names, separated by commas; local is always among them [a few that often do well]",
             autocompletion=completion.listed("methods"),
         ),
     ] = None,
-    minutes: Annotated[float, typer.Option(help="how long it may take")] = 5.0,
-    trials: Annotated[int, typer.Option(help="at most so many trials of each method, its defaults first")] = 12,
-    cuts: Annotated[int, typer.Option(help="how often the data are cut anew for each trial")] = 3,
+    minutes: Annotated[float, typer.Option(help="time limit")] = 5.0,
+    trials: Annotated[int, typer.Option(help="maximum number of trials per method; the defaults come first")] = 12,
+    cuts: Annotated[int, typer.Option(help="number of random splits of the data for each trial")] = 3,
     folder: Annotated[
         Path | None, typer.Option("--out", help="where advise.json, recipe.toml and the comparison are kept")
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Recommend a method, or training locally.
+    """Recommend a method for your data, or local training.
 
-    A few methods are tried with the same small budget on validation data; test data only say what the choice is worth.
+    It tries a few methods with the same small budget on validation data; test data only say what the choice is worth.
     """
     from ..data import describe
     from ..methods import entry

@@ -30,11 +30,11 @@ def compare(
     methods: Annotated[
         str,
         typer.Option(
-            help="names with commas between them (list methods); fedavg+int8 has its own compressor",
+            help="names, separated by commas (list methods); fedavg+int8 has its own compressor",
             autocompletion=completion.listed("methods"),
         ),
     ] = DEMO,
-    seeds: Annotated[str, typer.Option(help="seeds with commas between them")] = "0,1,2",
+    seeds: Annotated[str, typer.Option(help="seeds, separated by commas")] = "0,1,2",
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="METHOD.FIELD=VALUE", help="a method's field, e.g. flame.lam=1.0; repeatable"),
@@ -44,15 +44,15 @@ def compare(
         typer.Option(help="a folder of sartor tune: its methods with their best settings, on its data"),
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option("--out", help="where all is kept; what is finished there is not run again")
+        Path | None, typer.Option("--out", help="folder for all results; finished runs in it are not repeated")
     ] = None,
     track: Track = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare methods on the same clients, also under attack.
+    """Compare methods on the same clients, with or without attacks.
 
-    Lists of attacks, attackers and aggregators make a grid; cells that coincide run once.
+    Lists of attacks, attackers and aggregators make a grid; identical cells run once.
     """
     from ..data import describe
     from ..methods import entry

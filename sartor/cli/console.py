@@ -24,7 +24,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help=(
-        "Personalised federated learning: many clients learn together, each leaves with a model cut to its own data."
+        "Personalised federated learning: clients with different data train together, and each gets a model that fits "
+        "its own."
     ),
 )
 # Text is printed as it is: a client may be called "[red]". Where nobody says how wide a page is, tables get room.
@@ -56,8 +57,8 @@ def somewhere(recipe: Recipe, folder: Path | None) -> None:
     need(recipe.store == "memory" or folder is not None, "--store disk needs --out: that is where the states are kept.")
 
 
-def say_where(folder: Path | None, kept: str = "everything is in {}, see report.html") -> None:
-    out.print("nothing was saved: pass --out FOLDER to keep it" if folder is None else kept.format(folder))
+def say_where(folder: Path | None, kept: str = "all results are in {}; open report.html") -> None:
+    out.print("nothing was saved: use --out FOLDER to save the results" if folder is None else kept.format(folder))
 
 
 def say_columns(clients: Clients) -> None:

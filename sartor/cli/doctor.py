@@ -78,7 +78,7 @@ def words(found: dict[str, Any]) -> str:
         f"{found['free_disk_gib']} GiB free here, {'a' if found['cuda'] else 'no'} CUDA device",
         "packages: " + ", ".join(f"{k} {v}" for k, v in found["packages"].items()),
         "",
-        "extras, none of which is needed to begin:",
+        "optional extras:",
         *(_extra(name, packages) for name, packages in found["extras"].items()),
         "",
         f"data sets (SARTOR_DATA is {found['SARTOR_DATA'] or 'not set; it names a folder that has data sets'}):",

@@ -15,7 +15,7 @@ from ..errors import need
 from .console import app, out
 from .options import Json, takes
 
-federation = typer.Typer(help="A real federation: make kits, see where it is, export.")
+federation = typer.Typer(help="Prepare a real federation, show its progress, export its models.")
 app.add_typer(federation, name="federation")
 KitFolder = Annotated[Path, typer.Argument(help="a folder made by sartor federation init")]
 
@@ -33,12 +33,12 @@ def _needs_nvflare() -> None:
 @federation.command("init")
 def federation_init(
     name: Annotated[str, typer.Option(help="what the federation is called")],
-    server: Annotated[str, typer.Option(help="HOST:PORT under which sites reach the server")],
-    sites: Annotated[str, typer.Option(help="the sites' names with commas between them")],
+    server: Annotated[str, typer.Option(help="HOST:PORT at which sites reach the server")],
+    sites: Annotated[str, typer.Option(help="the sites' names, separated by commas")],
     folder: Annotated[Path, typer.Option("--out", help="a new folder for the kits")],
     days: Annotated[int, typer.Option(help="days for which the kits' certificates are valid")] = 360,
 ) -> None:
-    """Make a kit for the server and one for each site: certificates, keys, and settings that allow nothing else."""
+    """Make a kit for the server and one for each site: certificates, keys and restrictive settings."""
     _needs_nvflare()
     from ..federation import kits
 
@@ -49,7 +49,7 @@ def federation_init(
 
 @federation.command("status")
 def federation_status(kit: KitFolder, as_json: Json = False) -> None:
-    """Say where the run of a kit is."""
+    """Show the progress of a kit's run."""
     _needs_nvflare()
     from ..federation import commands
 
@@ -63,7 +63,7 @@ def federation_export(
     folder: Annotated[Path, typer.Option("--out", help="a new folder for the models")],
     as_json: Json = False,
 ) -> None:
-    """Copy a kit's models: the global one at the server, at a site its clients' own."""
+    """Copy a kit's models: the global model at the server, personal models at a site."""
     _needs_nvflare()
     from ..federation import commands
 
@@ -75,15 +75,19 @@ def federation_export(
 def server(
     kit: KitFolder,
     recipe: Annotated[Path, typer.Option(help="a recipe.toml: the method, its settings, the rounds")],
-    min_clients: Annotated[int, typer.Option(help="so many must answer; else a round waits, then is skipped")] = 2,
+    min_clients: Annotated[
+        int, typer.Option(help="answers needed in a round; with fewer it waits, then is skipped")
+    ] = 2,
     round_timeout: Annotated[float, typer.Option(help="seconds to wait for one round's answers")] = 120.0,
-    leave_out_after: Annotated[int, typer.Option(help="timeouts in a row after which a site is not waited for")] = 3,
+    leave_out_after: Annotated[
+        int, typer.Option(help="timeouts in a row after which the server no longer waits for a site")
+    ] = 3,
     join_timeout: Annotated[float, typer.Option(help="seconds to wait for all sites before the first round")] = 600.0,
     as_json: Json = False,
 ) -> None:
-    """Lead a federation.
+    """Run the server of a federation.
 
-    Started again after a crash, it goes on to the same bytes.
+    After a crash, start it again: it continues, with identical results.
     """
     _needs_nvflare()
     from ..federation.rounds import Waiting
@@ -107,17 +111,17 @@ def server(
 def client(
     ctx: typer.Context,
     kit: KitFolder,
-    data: Annotated[str, typer.Option(help="this site's own .csv, .parquet or .npz file; it is not sent")],
-    recipe: Annotated[Path | None, typer.Option(help="take part with this recipe only; refuse any other")] = None,
-    share: Annotated[str, typer.Option(help="scores that leave: metrics=each, mean (over this site) or none")] = (
-        "metrics=each"
-    ),
+    data: Annotated[str, typer.Option(help="this site's .csv, .parquet or .npz file; it never leaves the site")],
+    recipe: Annotated[Path | None, typer.Option(help="take part only if the server's recipe equals this one")] = None,
+    share: Annotated[
+        str, typer.Option(help="which scores are sent to the server: metrics=each, mean (over this site) or none")
+    ] = ("metrics=each"),
     connect_timeout: Annotated[float, typer.Option(help="seconds to try to reach the server")] = 600.0,
     as_json: Json = False,
 ) -> None:
     """Take part in a federation with this site's data.
 
-    Started again after a crash, it goes on to the same bytes.
+    After a crash, start it again: it continues, with identical results.
     """
     _needs_nvflare()
     from ..federation.site import SiteConfig

@@ -18,7 +18,7 @@ Track = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KIND:WHERE",
-        help="write scores as they come to csv:FILE, tensorboard:FOLDER or mlflow:URI; repeatable",
+        help="also write scores to csv:FILE, tensorboard:FOLDER or mlflow:URI; repeatable",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="no progress, no tables")]
@@ -86,7 +86,7 @@ _LAMS = _parameter(
     "lams",
     str | None,
     None,
-    help="candidates, as in 0.1,1,2: each client picks its lam on its validation data",
+    help="candidates for lam, for example 0.1,1,2: each client picks one on its validation data",
     rich_help_panel=_PANELS["method"],
     show_default=False,
 )
@@ -145,7 +145,7 @@ def numbers(text: str, kind: type, what: str) -> list[Any]:
     try:
         return [kind(v) for v in text.split(",")]
     except ValueError as e:
-        raise SartorError(f"{what} are numbers with commas between them; got {text!r}.") from e
+        raise SartorError(f"{what} must be numbers separated by commas; got {text!r}.") from e
 
 
 def assignments(pairs: list[str] | None, form: str = "--set takes field=value, as in --set lam=1.0") -> dict[str, str]:
@@ -162,7 +162,10 @@ def by_method(given: dict[str, str], names: list[str]) -> dict[str, dict[str, st
     own: dict[str, dict[str, str]] = {}
     for key, value in given.items():
         name, _, field = key.partition(".")
-        need(bool(field), f"--set of several methods takes method.field=value, as in --set flame.lam=1.0; got {key!r}.")
+        need(
+            bool(field),
+            f"with several methods, --set needs method.field=value, as in --set flame.lam=1.0; got {key!r}.",
+        )
         if name not in names:
             raise unknown("method in --set", name, names)
         own.setdefault(name, {})[field] = value

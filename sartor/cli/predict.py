@@ -19,28 +19,30 @@ def predict(
     folder: RunFolder,
     client: Annotated[
         str | None,
-        typer.Option(help="a client that took part: its name or number [the file's column says whose rows are]"),
+        typer.Option(help="a client that took part, by name or number [the client column of the file]"),
     ] = None,
     newcomer: Annotated[
-        Path | None, typer.Option(help="a client that joins now: a file with its labelled samples")
+        Path | None, typer.Option(help="a file with labelled samples of a client that joins now")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="the samples to predict [those of --newcomer]")] = None,
     model: Annotated[str, typer.Option(help="chosen, personal or global")] = "chosen",
-    steps: Annotated[int, typer.Option(help="a newcomer's visits to the server")] = 10,
-    probabilities: Annotated[bool, typer.Option("--probabilities", help="a column for each class")] = False,
+    steps: Annotated[int, typer.Option(help="training visits of a newcomer (a client that joins now)")] = 10,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="print the probability of every class")
+    ] = False,
     file: Annotated[Path | None, typer.Option("--out", help="a file for the predictions [standard output]")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON in place of CSV")] = False,
 ) -> None:
-    """Predict with the models of a run, also for a new client.
+    """Predict with the models of a run, for known and new clients.
 
-    Rows of a client that is not known are served by the global model.
+    Rows of unknown clients get the global model's prediction.
     """
     from ..run import predict as predictions
     from ..storage import write_text
 
-    need(client is None or newcomer is None, "say whose model it is: either --client NAME or --newcomer FILE.")
+    need(client is None or newcomer is None, "choose one model: either --client NAME or --newcomer FILE.")
     samples = data or newcomer
-    need(samples is not None, "say what to predict: --data FILE.")
+    need(samples is not None, "give the samples to predict: --data FILE.")
     assert samples is not None
     served = predictions.Served(folder)
     later = served.read(samples)
@@ -71,7 +73,7 @@ def export(
 ) -> None:
     """Write one client's model to a file for other programs.
 
-    It is given samples as they are: filling and scaling, by the client's own statistics, are inside.
+    The exported model takes raw samples: filling and scaling, with the client's own statistics, are inside.
     """
     from ..run import export as exporting
     from ..run import predict as predictions

@@ -20,7 +20,7 @@ def report(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make one page of one or more runs and comparisons.
+    """Make one report from one or more runs and comparisons.
 
     Runs that differ by their seed alone become one line with a band.
     """
@@ -43,16 +43,16 @@ def report(
 
 @app.command()
 def watch(
-    folder: Annotated[Path, typer.Argument(help="the folder of a run or a comparison that goes on")],
+    folder: Annotated[Path, typer.Argument(help="the folder of a running run or comparison")],
     port: Annotated[int, typer.Option(help="the port of the page [one that is free]")] = 0,
 ) -> None:
-    """Show a live page of what goes on in a folder.
+    """Show a live page of a run or comparison.
 
-    On this machine alone, and read-only. Ctrl-C ends it.
+    Visible on this machine only, and read-only. Stop it with Ctrl-C.
     """
     from ..report import live
 
-    need(folder.is_dir(), f"{folder} is not a folder; watch wants the --out of a run or a comparison that goes on.")
+    need(folder.is_dir(), f"{folder} is not a folder; give the --out folder of a running run or comparison.")
     made = live.serve(folder, port)
     print(f"http://{live.ADDRESS}:{made.server_port}/ shows {folder}; Ctrl-C ends it", flush=True)
     try:

@@ -27,7 +27,7 @@ def reproduce(
             help="an experiment (--list), or a .toml file of your own", autocompletion=completion.names("recipes")
         ),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="say what there is, and how long it takes")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="list the experiments and how long they take")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="the size that takes about a minute")] = False,
     seeds: Annotated[int | None, typer.Option(help="how many seeds [the experiment's]")] = None,
     only: Annotated[
@@ -44,19 +44,17 @@ def reproduce(
         ),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="stop at the first run that ends later; the rest is marked as not run [none]")
+        float | None, typer.Option(help="stop after this many minutes; the rest is marked as not run [no limit]")
     ] = None,
     folder: Annotated[
         Path | None,
         typer.Option(
             "--out",
-            help="where all is kept; what is finished there is not run again [runs/reproduce/NAME, "
+            help="folder for all results; finished runs in it are not repeated [runs/reproduce/NAME, "
             "where what other experiments have finished counts too]",
         ),
     ] = None,
-    go_on: Annotated[
-        bool, typer.Option("--stored", help="take over what is stored among the package's results; play only the rest")
-    ] = False,
+    go_on: Annotated[bool, typer.Option("--stored", help="reuse stored results; run only the rest")] = False,
     record: Annotated[bool, typer.Option("--record", help="store the table among the package's results")] = False,
     write: Annotated[
         bool, typer.Option("--document", help="make docs/reproductions.md from the stored results")
@@ -74,7 +72,7 @@ def reproduce(
     if list_:
         _list_experiments(listing.listing(), as_json)
         return
-    need(name is not None or write, "say which experiment (sartor reproduce --list names them), or --document.")
+    need(name is not None or write, "name an experiment (sartor reproduce --list shows them), or use --document.")
     if name is not None:
         experiment = checked(name)
         need(rounds is None or rounds >= 1, f"--rounds is at least 1; got {rounds}.")
@@ -91,7 +89,7 @@ def reproduce(
         before = document.stored(experiment.name, quick) if go_on else None
         need(
             before is not None or not go_on,
-            f"{experiment.name}{' --quick' if quick else ''} has no stored results to take over; leave --stored out.",
+            f"{experiment.name}{' --quick' if quick else ''} has no stored results; remove --stored.",
         )
         made = Reproduction(experiment, size, place, beside=folder is None, stored=before)
         _reproduce(made, minutes, not (quiet or as_json), as_json, record)
@@ -130,7 +128,7 @@ def _reproduce(made: Reproduction, minutes: float | None, talk: bool, as_json: b
     from ..papers.reproduce import document, figures, outputs
     from ..report import page, terminal
 
-    need(bool(made.cells), f"{made.experiment.name} has no such cells: --only leaves nothing of what this size is of.")
+    need(bool(made.cells), f"{made.experiment.name} has no cells in this size that match --only.")
     end = math.inf if minutes is None else time.monotonic() + 60 * minutes
     with terminal.progress(err) as bar:
         task = bar.add_task("", total=None, note="", left="", visible=talk)

@@ -28,11 +28,13 @@ def run(
             "--set", metavar="FIELD=VALUE", help="a method's field, e.g. lam=1.0 or solver.lr=0.1; repeatable"
         ),
     ] = None,
-    folder: Annotated[Path | None, typer.Option("--out", help="where all is kept; without it nothing is")] = None,
-    file: Annotated[
-        Path | None, typer.Option("--recipe", help="a recipe.toml; options given beside it take the place of its own")
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="folder for all results; without it nothing is saved")
     ] = None,
-    resume: Annotated[Path | None, typer.Option(help="go on with the run in this folder")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--recipe", help="a recipe.toml; options on the command line override it")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="continue the run in this folder")] = None,
     track: Track = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -44,12 +46,12 @@ def run(
     from ..run.trackers import check
 
     check(track or [])
-    need(file is None or resume is None, "a run starts from --recipe or goes on with --resume, not both.")
+    need(file is None or resume is None, "use --recipe to start a run or --resume to continue one, not both.")
     if resume is not None:
         recipe, folder = _continued(ctx, resume, folder), resume
     else:
         recipe = _from_file(ctx, file) if file is not None else _asked(ctx.params)
-        vacant(folder, "recipe.toml", f"a run already; choose another --out, or go on with --resume {folder}")
+        vacant(folder, "recipe.toml", f"a run already; choose another --out, or continue it with --resume {folder}")
         vacant(folder, "compare.json", "a comparison; choose another --out")
     somewhere(recipe, folder)
     with terminal.waiting(err, f"reading {recipe.data}", quiet):
@@ -99,7 +101,7 @@ def _continued(ctx: typer.Context, folder: Path, out_folder: Path | None) -> Rec
     """The recipe of the run in `folder`. Options that may change when a run goes on are taken over, others refused."""
     from ..run.assemble import resolve
 
-    need(out_folder in (None, folder), f"--resume goes on in its own folder {folder}; leave --out away.")
+    need(out_folder in (None, folder), f"--resume continues in {folder}; remove --out.")
     saved = Recipe.load(folder / "recipe.toml")
     full = _changed(saved, written(ctx))
     full = resolve(full) if full.method == saved.method else full
@@ -109,7 +111,7 @@ def _continued(ctx: typer.Context, folder: Path, out_folder: Path | None) -> Rec
         need(
             SETTINGS[key].free or value == was,
             f"the run in {folder} has {key} = {was}; got {value}. "
-            "Resume without other settings, or start anew with --out.",
+            "Resume without this option, or start a new run with another --out.",
         )
     return full
 

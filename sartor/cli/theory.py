@@ -34,7 +34,7 @@ def theory_(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Hold the papers' theorems against experiment."""
+    """Check the papers' theorems by experiment."""
     from ..papers import theory
     from ..papers.theory import shown
     from ..report import terminal
@@ -45,7 +45,7 @@ def theory_(
         return
     need(name is not None, f"say which: sartor theory NAME, with NAME one of all, {', '.join(theory.NAMES)}.")
     given = assignments(set_)
-    need(name != "all" or not given, "--set is for one check's parameters; name it in place of all.")
+    need(name != "all" or not given, "--set works with one check only; give its name instead of all.")
     checks = [theory.check(n) for n in theory.NAMES] if name == "all" else [theory.check(str(name), given)]
     reports = []
     found: list[tuple[theory.Check, theory.Finding, bool]] = []

@@ -30,16 +30,16 @@ def tune(
     methods: Annotated[
         str,
         typer.Option(
-            help="names with commas between them (sartor list methods)", autocompletion=completion.listed("methods")
+            help="names, separated by commas (sartor list methods)", autocompletion=completion.listed("methods")
         ),
     ] = "flame,pfedme,ditto",
     budget: Annotated[int, typer.Option(help="trials of each method, its defaults included")] = 20,
     sampler: Annotated[str, typer.Option(help="grid, random or tpe (Optuna)")] = "random",
-    seeds: Annotated[str, typer.Option(help="seeds with commas between them")] = "0,1,2",
+    seeds: Annotated[str, typer.Option(help="seeds, separated by commas")] = "0,1,2",
     set_: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="METHOD.FIELD=VALUE", help="a field that is held fixed, e.g. flame.lam=1.0; repeatable"
+            "--set", metavar="METHOD.FIELD=VALUE", help="a field to keep fixed, e.g. flame.lam=1.0; repeatable"
         ),
     ] = None,
     folder: Annotated[

@@ -204,7 +204,8 @@ def _check_parts(parts: Sequence[float]) -> None:
     good = len(parts) == 3 and parts[0] > 0 and min(parts) >= 0 and abs(sum(parts) - 1) < 1e-6
     need(
         good,
-        "parts are the shares of train, validation and test: three numbers that sum to 1, the first above 0; "
+        "parts are the shares of training, validation and test samples: three numbers that sum to 1, the first above "
+        "0; "
         f"got {tuple(parts)}.",
     )
 

@@ -68,5 +68,5 @@ def export(folder: Path, out: Path) -> list[str]:
 
 
 def _any(folder: Path) -> Kit:
-    need((folder / KIT).is_file(), f"{folder} is no kit: there is no {KIT}. Kits are made by sartor federation init.")
+    need((folder / KIT).is_file(), f"{folder} is not a kit: it has no {KIT}. Make kits with sartor federation init.")
     return Kit.load(folder, "server" if read_json(folder / KIT).get("who") == "server" else "site")

@@ -78,7 +78,7 @@ def _known(config: Mapping[str, Any], names: tuple[str, ...], needed: tuple[str,
 def _absolute(path: object) -> Path:
     """Flower's processes work in folders of their own, so only whole paths are taken."""
     found = Path(str(path))
-    need(found.is_absolute(), f"give the whole path of {found}: Flower starts processes in folders of their own.")
+    need(found.is_absolute(), f"{found} must be an absolute path: Flower starts processes in other folders.")
     return found
 
 

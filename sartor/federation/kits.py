@@ -39,7 +39,7 @@ class Kit:
     def load(cls, folder: Path, who: str) -> Kit:
         """The kit in a folder, which must be the server's or a site's."""
         place = folder / KIT
-        need(place.is_file(), f"{folder} is no kit: there is no {KIT}. Kits are made by sartor federation init.")
+        need(place.is_file(), f"{folder} is not a kit: it has no {KIT}. Make kits with sartor federation init.")
         try:
             kit = cls(**read_json(place))
         except TypeError as e:
@@ -67,7 +67,7 @@ def authority(folder: Path) -> str:
     try:
         return str(x509.load_pem_x509_certificate(place.read_bytes()).fingerprint(hashes.SHA256()).hex())
     except (OSError, ValueError) as e:
-        raise SartorError(f"{place} cannot be read: the kit is not whole.") from e
+        raise SartorError(f"{place} cannot be read: the kit is incomplete.") from e
 
 
 def make(name: str, server: str, sites: Sequence[str], out: Path, days: int = 360) -> list[Kit]:

@@ -160,7 +160,7 @@ class Coordinator:
         try:
             return decode(data)
         except Damaged as e:
-            self.say(f"something was not taken: {e}")
+            self.say(f"rejected a message: {e}")
             return None
 
 

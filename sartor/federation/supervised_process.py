@@ -142,7 +142,7 @@ def certificate(path: Path) -> None:
     try:
         found = x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as e:
-        raise SartorError(f"{path} cannot be read: the kit is not whole.") from e
+        raise SartorError(f"{path} cannot be read: the kit is incomplete.") from e
     now = datetime.now(UTC)
     need(
         now <= found.not_valid_after_utc,

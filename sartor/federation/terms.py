@@ -18,13 +18,13 @@ from ..run.result import Result
 def shared(recipe: Recipe) -> Recipe:
     """The recipe as a federation plays it. What only a simulation can pretend is refused."""
     good = recipe.engine != "ray"
-    need(good, 'a site computes in a process of its own: remove engine = "ray", or simulate with sartor run.')
+    need(good, 'engine = "ray" does not work in a real federation; remove it, or simulate with sartor run.')
     for name, about in SETTINGS.items():
         value = getattr(recipe, name)
         given = value != about.default and value not in (None, 0.0)
         need(
             not (given and about.pretended),
-            f"a real federation does not pretend {name}; got {value}. Simulate it with sartor run.",
+            f"{name} works only in a simulation; got {value}. Use sartor run.",
         )
         need(
             not (given and about.undeployed),

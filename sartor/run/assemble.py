@@ -245,14 +245,14 @@ def prepare(
     need(rounds >= 1, f"a run needs at least 1 round; got {rounds}.")
     need(
         evaluation.report != "best" or clients.counts("validation").sum() > 0,
-        "the best round is chosen on validation data, and no client has any; report the last, or see --parts.",
+        "--report best needs validation data, and no client has any; use --report last, or change --parts.",
     )
     if federation.unseen:
         need(unseen is None, "unseen clients are a share of the clients, or others; got both.")
         clients, unseen = hold_out(clients, federation.unseen, seed)
     need(
         evaluation.report == "last" or unseen is None,
-        "clients that join meet the server as it is after the last round; with unseen clients report the last.",
+        "with --unseen use --report last: new clients join after the last round.",
     )
     need(federation.unseen_steps >= 0, f"a newcomer makes 0 visits or more; got {federation.unseen_steps}.")
     loss = loss or natural_loss(clients)
@@ -336,7 +336,7 @@ def _engine(
 ) -> Engine:
     """Where the clients live."""
     kind, chunk, workers, address = execution.engine, execution.chunk, execution.workers, execution.address
-    need(address is None or kind == "ray", f"an address is that of a Ray cluster, for the engine ray; got {address!r}.")
+    need(address is None or kind == "ray", f"--address works only with --engine ray; got {address!r}.")
     need(chunk is None or chunk >= 1, f"a chunk holds at least 1 client; got {chunk}.")
     need(workers is None or workers >= 1, f"a run needs at least 1 worker; got {workers}.")
     if workers is not None and workers > cores() and address is None:
@@ -363,10 +363,13 @@ def _private(
     need(draws.sampling != "size", "privacy needs cohorts that do not depend on data; sample uniform or poisson.")
     need(
         not federation.stragglers or federation.stale == "discard",
-        "privacy counts on a client's message in the round it was asked in; use --stale discard with stragglers.",
+        "privacy needs every message to count in its own round; with --stragglers use --stale discard.",
     )
     last = evaluation.report == "last"
-    need(last, "the best round is chosen on clients' data, outside of the guarantee; report the last.")
+    need(
+        last,
+        "--report best chooses a round on clients' data, outside of the privacy guarantee; use --report last.",
+    )
     return privacy_account.with_noise(privacy, draws, rounds)
 
 

@@ -121,7 +121,7 @@ def _write_onnx(path: Path, program: Any, note: dict[str, Any]) -> None:
 def load(path: str | Path, model: nn.Module | None = None) -> Prepared:
     """The model of a .safetensors file that `Result.export` wrote; `model`: the architecture where it was your own."""
     path = Path(path)
-    need(path.suffix == ".safetensors", f"what is loaded here ends in .safetensors; got {path.name}.")
+    need(path.suffix == ".safetensors", f"load_model reads .safetensors files; got {path.name}.")
     tensors, note = load_sealed(path)
     need("inputs" in note and "model" in note, f"{path} is not a model that Result.export wrote.")
     inputs = Inputs.of(note["inputs"], str(path))

@@ -33,9 +33,9 @@ def hold_out(clients: Clients, share: float, seed: int) -> tuple[Clients, Client
 
 def held_out(m: int, share: float) -> int:
     """How many of m clients a share is."""
-    need(0 <= share < 1, f"unseen is a share of clients in [0, 1), as somebody must train; got {share}.")
+    need(0 <= share < 1, f"unseen must be a share in [0, 1), so that some clients train; got {share}.")
     count = math.floor(share * m + 0.5)
-    need(count > 0 or share == 0, f"unseen = {share:g} of {m} clients is nobody; take at least {0.5 / m:.3g}, or 0.")
+    need(count > 0 or share == 0, f"unseen = {share:g} of {m} clients is no client; use at least {0.5 / m:.3g}, or 0.")
     need(count < m, f"unseen = {share:g} of {m} clients is all of them; take at most {(m - 0.6) / m:.3g}.")
     return count
 

@@ -105,7 +105,10 @@ def play_recipe(
         if checkpoint.exists():
             result.run.restore(checkpoint, mark)
             played = result.run.round
-            need(played <= recipe.rounds, f"{folder} has played {played} rounds; it cannot go back to {recipe.rounds}.")
+            need(
+                played <= recipe.rounds,
+                f"{folder} has played {played} rounds; it cannot be shortened to {recipe.rounds}.",
+            )
         full.save(folder)  # not before it is sure that the folder's checkpoint is this run's
         write_json(folder / "data.json", facts(clients))
     yield result

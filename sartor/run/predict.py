@@ -162,7 +162,10 @@ class Served:
     def each(self, later: NewSamples, model: str, every: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
         """The same for samples of several clients, each by its own client's model, and notes on those not known."""
         key = self.recipe.client_key
-        need(key is not None, "say whose model it is: --client NAME or --newcomer FILE (the run's data have no key).")
+        need(
+            key is not None,
+            "choose a model with --client NAME or --newcomer FILE: the run's data have no client column.",
+        )
         if later.keys is None:
             raise SartorError(
                 f"say whose model it is: the file has no column {key}; or --client NAME, --newcomer FILE."

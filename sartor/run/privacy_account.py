@@ -67,9 +67,7 @@ def epsilon(noise: float, rate: float, count: int, delta: float, accountant: str
     try:
         from opacus.accountants import PRVAccountant, RDPAccountant
     except ImportError as e:
-        raise SartorError(
-            "the privacy accountants are Opacus'; install them with pip install 'sartor[privacy]'."
-        ) from e
+        raise SartorError("differential privacy needs Opacus: pip install 'sartor[privacy]'.") from e
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # of orders at the end of the range, and of q = 1, where log(1 − q) is −∞
         rdp = RDPAccountant()
@@ -96,7 +94,7 @@ def spent(privacy: Privacy, draws: CohortDraws, rounds: int) -> float:
         needed = math.ceil(draws.clients * (1 - p ** (1 / (draws.clients - 1))))
         need(
             draws.cohort >= needed,
-            f"a cohort drawn by chance with {draws.cohort} expected clients is empty too often for delta = "
+            f"Poisson cohorts of {draws.cohort} clients on average are empty too often for delta = "
             f"{privacy.delta:g}, as an empty round has no noise; take --cohort {needed} or more.",
         )
     return found

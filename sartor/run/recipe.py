@@ -82,30 +82,32 @@ class Data(Settings):
         own=True,
         names="datasets",
     )
-    target: str | None = setting(None, "own tables: the column to predict", common=True, own=True)
-    client_key: str | None = setting(None, "own data: the column that names the client", common=True, own=True)
-    leave_out: list[str] = setting([], "own tables: a column to ignore; repeatable", own=True)
+    target: str | None = setting(None, "your table: the column to predict", common=True, own=True)
+    client_key: str | None = setting(
+        None, "your data: the column that names the client of each sample", common=True, own=True
+    )
+    leave_out: list[str] = setting([], "your table: a column to ignore; repeatable", own=True)
     columns: str = setting(
         "own",
-        "own tables: scale numbers by each client's own statistics, by pooled ones, or leave them raw",
+        "your table: scale numbers by each client's own statistics (own), everybody's (pooled), or not at all (raw)",
         choices=("own", "pooled", "raw"),
     )
     spellings: str = setting(
         "refuse",
-        "clients whose names differ in spelling only: refuse, keep apart, or take together",
+        "client names that differ only in spelling: refuse them, keep them apart, or merge them (together)",
         own=True,
         choices=("refuse", "apart", "together"),
     )
     partition: str = setting(
         "auto",
-        "how data are dealt out: hybrid, labels=2, dirichlet=0.5, natural, ... [natural where clients are known]",
+        "how data are split among clients: hybrid, labels=2, dirichlet=0.5, ... [natural if the data name clients]",
         common=True,
         own=True,
         names="partitions",
         auto=True,
     )
-    clients: int | None = setting(None, "how many clients [10, or every natural one]", common=True, own=True)
-    minimum: int = setting(10, "each client has at least so many samples")
+    clients: int | None = setting(None, "number of clients [10, or all clients in the data]", common=True, own=True)
+    minimum: int = setting(10, "minimum number of samples per client")
     parts: list[float] = setting([0.72, 0.08, 0.20], "shares of training, validation and test data")
 
 
@@ -129,7 +131,9 @@ class Learning(Settings):
     )
     loss: str | None = setting(None, "cross-entropy, squared or hinge [what fits the model]", names="losses")
     rounds: int = setting(50, "communication rounds", common=True, free=True, least=1)
-    seed: int = setting(0, "the seed; results depend on it and the settings only", common=True, least=0, below=2**63)
+    seed: int = setting(
+        0, "the seed; the random seed; results depend only on it and the settings", common=True, least=0, below=2**63
+    )
 
 
 @dataclass(frozen=True)
@@ -142,20 +146,20 @@ class Federation(Settings):
     """
 
     title = "federation"
-    cohort: int | None = setting(None, "clients asked per round [all]", common=True)
+    cohort: int | None = setting(None, "clients per round [all]", common=True)
     sampling: str = setting(
         "uniform",
-        "cohorts drawn uniform, by size, or poisson (each client by its own coin)",
+        "how the clients of a round are drawn: uniform, size, or poisson (each client independently)",
         choices=("uniform", "size", "poisson"),
     )
-    drop: float = setting(0.0, "the share of clients that cannot be reached in a round", share=True, pretended=True)
-    stragglers: float = setting(0.0, "the share of clients that answers a round late", share=True, pretended=True)
+    drop: float = setting(0.0, "share of clients that cannot be reached in a round", share=True, pretended=True)
+    stragglers: float = setting(0.0, "share of clients whose answer comes a round late", share=True, pretended=True)
     stale: str = setting("use", "late answers: use or discard", choices=("use", "discard"))
-    patience: int = setting(10, "stop after so many rounds in a row without any answer", free=True, idle=True, least=1)
-    unseen: float = setting(
-        0.0, "the share of clients that takes no part and gets its models afterwards", pretended=True
+    patience: int = setting(
+        10, "stop after this many rounds in a row without any answer", free=True, idle=True, least=1
     )
-    unseen_steps: int = setting(10, "how often each unseen client visits the server")
+    unseen: float = setting(0.0, "share of clients that take no part in training and join afterwards", pretended=True)
+    unseen_steps: int = setting(10, "training visits of each client that joins afterwards")
 
 
 @dataclass(frozen=True)
@@ -171,7 +175,7 @@ class Attacked(Settings):
     )
     attackers: float | None = setting(
         None,
-        "the share of hostile clients; scores are of the others [0.2 with an attack, else 0]",
+        "share of hostile clients; scores leave them out [0.2 with an attack, else 0]",
         pretended=True,
         auto=True,
     )
@@ -189,12 +193,12 @@ class PrivacySettings(Settings):
     )
     dp_epsilon: float | None = setting(
         None,
-        "differential privacy: the epsilon to find the noise for",
+        "differential privacy: choose the noise for this epsilon",
         undeployed="noise would be drawn from the seed that everybody knows",
     )
-    dp_clip: float | None = setting(None, "the most that a message may differ from the model it answers [1]")
+    dp_clip: float | None = setting(None, "clip the change a client sends to this length [1]")
     dp_delta: float | None = setting(None, "the delta of the guarantee [1e-5]")
-    dp_where: str | None = setting(None, "noise is added by the server (trusted) or each client [server]")
+    dp_where: str | None = setting(None, "where noise is added: server (trusted) or client [server]")
     dp_accountant: str | None = setting(None, "rdp, or prv (tighter, but numerical) [rdp]")
 
 
@@ -211,12 +215,12 @@ class Traffic(Settings):
     )
     compress_down: str | Compressor = setting(
         "none",
-        "the same for what the server sends",
+        "the same for what the server sends to clients",
         undeployed="messages are sent as they are",
         names="compressors",
     )
     budget: str | int | None = setting(
-        None, "stop before bytes up and down together exceed this, as in 4MB; 328020 is in bytes", free=True
+        None, "stop before the bytes sent in both directions exceed this, for example 4MB or 328020", free=True
     )
     target_accuracy: float | None = setting(
         None, "stop when the mean validation accuracy in an evaluated round reaches this", free=True
@@ -235,16 +239,18 @@ class Execution(Settings):
         idle=True,
         choices=("local", "serial", "ray"),
     )
-    chunk: int | None = setting(None, "clients computed together [what fits the cache]", free=True, idle=True)
+    chunk: int | None = setting(
+        None, "clients per chunk, computed together [as many as fit the cache]", free=True, idle=True
+    )
     workers: int | None = setting(
-        None, "chunks computed side by side [2, or the number of cores; ray: its CPUs]", free=True, idle=True
+        None, "chunks computed in parallel [2, or the number of cores; ray: the cluster's CPUs]", free=True, idle=True
     )
     address: str | None = setting(
         None, "a Ray cluster to join: auto or HOST:PORT [ray starts its own here]", free=True, idle=True
     )
     store: str = setting(
         "memory",
-        "where client states are kept: memory, or disk (in --out)",
+        "where client states are stored: memory, or disk (in --out)",
         own=True,
         idle=True,
         choices=("memory", "disk"),

@@ -89,7 +89,7 @@ class Run:
         need(1 <= self.cohort <= m, f"the cohort needs 1 to {m} clients (all there are); got {self.cohort}.")
         need(
             self.report == "last" or self.store is None,
-            "the best round's models are kept in memory, which --store disk is to spare; report the last round.",
+            "--report best keeps models in memory, so it does not work with --store disk; use --report last.",
         )
         self.server = {k: v.at(self.store, f"server-{k}") if isinstance(v, Rows) else v for k, v in self.server.items()}
 
@@ -248,7 +248,7 @@ class Run:
         if about.get("settings") != settings:
             raise SartorError(
                 f"{path} belongs to a run with other settings or other data; "
-                "choose another folder, or go back to those."
+                "choose another folder, or use the old settings and data."
             )
         for k, v in self.server.items():
             self.server[k] = v.restored(f"server/{k}", tensors) if isinstance(v, Rows) else tensors[f"server/{k}"]

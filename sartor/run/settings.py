@@ -64,7 +64,7 @@ def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any
             averaging = ", ".join(n for n, e in methods.NAMES.items() if e.make.aggregate is not None)
             raise SartorError(
                 f"{name} takes no mean, so there is nothing an aggregator could replace; got {settings[key]!r}. "
-                f"Leave it away, or use a method that averages: {averaging}."
+                f"Remove it, or use a method that averages: {averaging}."
             )
         if key not in known:
             raise unknown(f"setting of {name}", key, known)
@@ -93,7 +93,7 @@ def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any
     for key in [k for k in _METHOD_FIELDS if k in inner]:
         chosen = dict(inner[key])
         which = chosen.pop("method", None)
-        need(which is not None, f"{name}: say which method {key} is, as in {key}=fedprox; got only its settings.")
+        need(which is not None, f"{name}: {key} needs a method's name, as in {key}=fedprox; got only its settings.")
         values[key] = None if which == "none" else method_from(which, chosen, solver)
     return made.make(**values)
 

@@ -40,7 +40,7 @@ class CSV:
             with open(self.path, encoding="utf-8", newline="") as file:
                 self._rows = list(csv.DictReader(file))
             ours = all({"run", "round"} <= set(row) for row in self._rows)
-            need(ours, f"{self.path} has no columns run and round: it is not a tracker's; choose another file.")
+            need(ours, f"{self.path} has no columns run and round: it was not written by --track; choose another file.")
 
     def write(self, round: int, scores: Mapping[str, float]) -> None:
         kept = [r for r in self._rows if r["run"] != self.run or int(r["round"]) < round]

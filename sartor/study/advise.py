@@ -190,7 +190,7 @@ def advise(
     methods = list(dict.fromkeys([ALONE, *methods]))
     need(minutes > 0, f"advise needs minutes > 0; got {minutes}.")
     need(trials >= 1 and cuts >= 1, f"advise needs at least 1 trial and 1 cut; got {trials} and {cuts}.")
-    need(len(methods) > 1, "advise needs a method to hold against local training.")
+    need(len(methods) > 1, "advise needs at least one method besides local.")
     plain = base.model == "auto" and len(dataset.columns) > 0 and dataset.classes is not None
     own = {"partition": dealt(base, dataset), "evaluate_every": base.rounds, "workers": base.workers or 1}
     own |= {"checkpoint_every": base.rounds}

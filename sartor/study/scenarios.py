@@ -39,7 +39,7 @@ def scenarios(attacks: Sequence[str], attackers: Sequence[float], aggregators: S
     need(bool(attacks and attackers and aggregators), "a grid needs at least one attack, share and aggregator.")
     for share in attackers:
         if not 0 <= share < 1:
-            raise SartorError(f"attackers is a share of clients in [0, 1), as somebody must be benign; got {share}.")
+            raise SartorError(f"attackers must be a share in [0, 1), so that some clients are benign; got {share}.")
     found = (
         Scenario("none", 0.0, rule) if attack == "none" or share == 0 else Scenario(attack, share, rule)
         for attack, share, rule in product(attacks, attackers, aggregators)

@@ -90,7 +90,7 @@ REQUESTS: list[tuple[tuple[object, ...], tuple[str, ...]]] = [
     ((*RUN, "--method", "fedrep"), ("FedRep", "1 layer", "deeper")),
     ((*RUN, "--method", "ditto", "--set", "global_method=fedpox"), ("method", "fedprox")),
     ((*RUN, "--method", "ditto", "--set", "global_method=local"), ("must train a global model",)),
-    ((*RUN, "--method", "ditto", "--set", "global_method.mu=1"), ("say which method", "global_method=fedprox")),
+    ((*RUN, "--method", "ditto", "--set", "global_method.mu=1"), ("needs a method's name", "global_method=fedprox")),
     ((*RUN, "--method", "mapper", "--set", "lambdas=0.5,two"), ("lambdas", "two")),
     ((*RUN, "--method", "mapper", "--set", "lambdas=0.5,2"), ("lambdas in [0, 1]",)),
     ((*RUN, "--lr", "0"), ("lr > 0",)),

@@ -128,7 +128,7 @@ def test_a_copy_of_a_kit_elsewhere_is_not_taken_for_the_site(
     calls.before = both
     last(lead := flame.lead(calls))
     assert vectors(flame.folder) == undisturbed
-    assert any("somebody else" in s and "site b" in s for s in flame.said)
+    assert any("another process" in s and "site b" in s for s in flame.said)
     assert lead.hub is not None and ("refused" if first else "answer") in {decode(d).kind for d in taken}
     assert lead.hub.counts["foreign"] > 0
 

@@ -353,11 +353,11 @@ def test_the_judge_reports_unseen_clients(tmp_path: Path) -> None:
 
 def test_bad_shares_and_bad_newcomers_are_refused() -> None:
     run = ("run", "--model", "softmax", "--rounds", 1)
-    assert "share of clients in [0, 1)" in refused(*run, "--unseen", 1)
-    assert "is nobody" in refused(*run, "--unseen", 0.01)
+    assert "share in [0, 1)" in refused(*run, "--unseen", 1)
+    assert "is no client" in refused(*run, "--unseen", 0.01)
     assert "is all of them" in refused(*run, "--unseen", 0.99)
     assert "0 visits or more" in refused(*run, "--unseen", 0.2, "--unseen-steps", -1)
-    assert "report the last" in refused(*run, "--unseen", 0.2, "--report", "best")
+    assert "--report last" in refused(*run, "--unseen", 0.2, "--report", "best")
     assert "cohort needs 1 to 8" in refused(*run, "--unseen", 0.2, "--cohort", 10)
     result, (x, y) = deep(st.FedAvg()), classes()
     for data, words in (

@@ -468,7 +468,7 @@ def test_ditto_is_as_private_as_what_trains_its_global_model(where: str) -> None
     [
         ({"sampling": "size", "cohort": 3}, "do not depend on data"),
         ({"stragglers": 0.2}, "--stale discard"),
-        ({"report": "best"}, "report the last"),
+        ({"report": "best"}, "--report last"),
     ],
 )
 def test_what_would_break_the_guarantee_is_refused(options: dict[str, Any], words: str) -> None:

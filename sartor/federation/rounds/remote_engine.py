@@ -197,7 +197,9 @@ class RemoteEngine:
         """Whether a reply in this run comes from another copy of the site than the one that joined."""
         other = reply.run == self.run and reply.note.get("instance_id", "") != self.instance_ids.get(site, "")
         if other:
-            self.say(f"somebody else answers in the name of site {site}: not taken. Is its kit in use elsewhere?")
+            self.say(
+                f"rejected an answer in the name of site {site} from another process. Is its kit in use elsewhere?"
+            )
         return other
 
     def _refused(self, site: str, reply: Message, pending: dict[str, Message]) -> bool:
@@ -233,7 +235,9 @@ class RemoteEngine:
             if site in late:
                 self.silent[site] += 1
                 if self.silent[site] == self.waiting.timeouts:
-                    self.say(f"site {site} was silent {self.silent[site]} times: it is left out until it answers")
+                    self.say(
+                        f"site {site} did not answer {self.silent[site]} times: it is not waited for until it answers"
+                    )
 
     def save(self) -> State:
         """After which round each client was last heard, and how long each site has been silent."""

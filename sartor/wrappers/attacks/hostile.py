@@ -18,7 +18,7 @@ from .attack import Attack
 
 def check_attackers(share: float) -> None:
     """Refuse what is no share of attackers."""
-    need(0 <= share < 1, f"attackers is a share of clients in [0, 1), as somebody must be benign; got {share}.")
+    need(0 <= share < 1, f"attackers must be a share in [0, 1), so that some clients are benign; got {share}.")
 
 
 def hostile_clients(m: int, share: float, seed: int) -> frozenset[int]:

@@ -90,7 +90,7 @@ def test_more_seeds_than_asked_for_are_not_taken_over(recorded: tuple[Path, dict
 
 def test_where_nothing_is_stored(tmp_path: Path) -> None:
     said = refused("reproduce", write(tmp_path), "--stored", "--out", tmp_path / "out")
-    assert "small has no stored results to take over; leave --stored out." in said
+    assert "small has no stored results; remove --stored." in said
 
 
 STORED = sorted(p.name for p in document.RESULTS.glob("*.json"))
