@@ -75,7 +75,7 @@ def test_differences_name_every_field() -> None:
 @pytest.mark.parametrize(("field", "value"), [("attack", "sign-flip"), ("drop", 0.2), ("unseen", 0.2)])
 def test_a_real_federation_pretends_nothing(field: str, value: object, flame: Federation) -> None:
     flame.recipe = flame.recipe.replace(**{field: value})
-    with pytest.raises(SartorError, match=f"does not pretend {field}"):
+    with pytest.raises(SartorError, match=f"{field} works only in a simulation"):
         flame.play()
 
 

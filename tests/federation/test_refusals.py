@@ -198,7 +198,7 @@ def test_files_and_options_that_do_not_fit_are_refused_in_one_line(
     (tmp_path / "bad.toml").write_text('method = "flam"\n')
     assert "did you mean flame" in refused("server", kits / "server", "--recipe", tmp_path / "bad.toml")
     (tmp_path / "drop.toml").write_text("drop = 0.5\n")
-    assert "does not pretend drop" in refused("server", kits / "server", "--recipe", tmp_path / "drop.toml")
+    assert "drop works only in a simulation" in refused("server", kits / "server", "--recipe", tmp_path / "drop.toml")
     assert "holds no personal models yet" in refused("federation", "export", kits / "b", "--out", tmp_path / "m")
 
 
