@@ -34,7 +34,7 @@ from .methods import (
     PerFedAvg,
     PFedMe,
 )
-from .run.export import load as load_model
+from .run.export import load_model
 from .run.play import fit
 from .run.recipe import Attacked, Evaluation, Execution, Federation, Recipe, Traffic
 from .run.result import Result

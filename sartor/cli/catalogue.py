@@ -94,7 +94,7 @@ KINDS: dict[str, Callable[[], list[Row]]] = {
     "aggregators": _definitions("aggregators/__init__.py", "NAMES", "paper"),
     "compressors": _definitions("compressors/__init__.py", "NAMES", "paper"),
     "partitions": _definitions("data/partitions/__init__.py"),
-    "datasets": _lines("data/loading.py", "DATASETS"),
+    "datasets": _lines("data/known_sets/readers.py", "DATASETS"),
     "models": _lines("models.py", "NAMES"),
     "losses": _definitions("tasks/task.py", "LOSSES"),
     "recipes": _recipes,

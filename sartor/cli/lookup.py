@@ -21,7 +21,7 @@ def list_(
     ] = "methods",
     as_json: Json = False,
 ) -> None:
-    """List methods, attacks, data sets and so on, each with its paper and one line."""
+    """List methods, attacks, data sets and the rest."""
     rows = catalogue.rows(kind)
     if as_json:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
@@ -36,7 +36,7 @@ def doctor_(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what is installed, where data sets are, and what a recipe will cost."""
+    """Show what is installed, and what a recipe will cost."""
     from . import doctor
 
     found = doctor.examine()

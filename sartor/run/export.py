@@ -118,7 +118,7 @@ def _write_onnx(path: Path, program: Any, note: dict[str, Any]) -> None:
     path.write_bytes(proto.SerializeToString())
 
 
-def load(path: str | Path, model: nn.Module | None = None) -> Prepared:
+def load_model(path: str | Path, model: nn.Module | None = None) -> Prepared:
     """The model of a .safetensors file that `Result.export` wrote; `model`: the architecture where it was your own."""
     path = Path(path)
     need(path.suffix == ".safetensors", f"load_model reads .safetensors files; got {path.name}.")

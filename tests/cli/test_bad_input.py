@@ -86,7 +86,7 @@ REQUESTS: list[tuple[tuple[object, ...], tuple[str, ...]]] = [
     ((*RUN, "--method", "flame-lp-proj", "--set", "d_sub=100000"), ("d_sub", "650")),
     ((*RUN, "--method", "local", "--set", "lam=1"), ("setting of local",)),
     ((*RUN, "--method", "mocha"), ("MOCHA", "convex", "ditto")),
-    ((*RUN, "--method", "lg-fedavg"), ("LG-FedAvg", "1 layer", "deeper")),
+    ((*RUN, "--method", "lg-fedavg"), ("LGFedAvg", "1 layer", "deeper")),
     ((*RUN, "--method", "fedrep"), ("FedRep", "1 layer", "deeper")),
     ((*RUN, "--method", "ditto", "--set", "global_method=fedpox"), ("method", "fedprox")),
     ((*RUN, "--method", "ditto", "--set", "global_method=local"), ("must train a global model",)),

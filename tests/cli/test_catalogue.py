@@ -62,5 +62,5 @@ print(json.dumps([len(offered), sorted(third), sorted(own)]))
     found = subprocess.run([sys.executable, "-S", "-c", code, place], capture_output=True, text=True, check=True)
     offered, third, own = json.loads(found.stdout)
     assert offered == len(catalogue.KINDS) + 1 and third == ["sartor"]
-    names = ("cli", "cli.catalogue", "cli.completion", "errors", "methods", "methods.entries")
+    names = ("cli", "cli.catalogue", "cli.completion", "errors", "methods", "methods.entries", "spelling")
     assert set(own) <= {f"sartor.{name}" for name in names}

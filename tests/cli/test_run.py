@@ -128,7 +128,7 @@ def test_out_on_an_existing_run_is_refused_and_leaves_it(tmp_path: Path) -> None
 
 def _settings(folder: Path, *arguments: object) -> dict[str, Any]:
     good("run", *QUICK, "--rounds", 1, "--quiet", "--out", folder, *arguments)
-    return dict(tomllib.loads((folder / "recipe.toml").read_text())["settings"])
+    return dict(tomllib.loads((folder / "recipe.toml").read_text())["method"]["settings"])
 
 
 def test_set_reaches_fields_and_solvers(tmp_path: Path) -> None:

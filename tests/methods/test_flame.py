@@ -129,7 +129,7 @@ def test_flame_lagrangian_can_increase_for_small_rho() -> None:
 
 
 def lagrangians(q: Any, lam: float, rho: float, rounds: int, cohort: int) -> np.ndarray:
-    result = q.fit(st.FLAME(lam=lam, rho=rho, solver=st.Exact()), rounds=1, cohort=cohort, diagnose=True)
+    result = q.fit(st.FLAME(lam=lam, rho=rho, solver=st.Exact()), rounds=1, cohort=cohort, diagnostics=True)
     out = []
     for _ in range(rounds):
         s, w, a = states(result), result.run.server["w"].numpy(), 1 / q.m
@@ -142,7 +142,7 @@ def lagrangians(q: Any, lam: float, rho: float, rounds: int, cohort: int) -> np.
         L = (
             a * (f + constant + lam / 2 * ((theta - w_i) ** 2).sum(1)) + (pi * away).sum(1) + rho / 2 * (away**2).sum(1)
         ).sum()
-        reported = result.run.evaluate(diagnose=True)["diagnostics"]["lagrangian_mean"]
+        reported = result.run.evaluate(diagnostics=True)["diagnostics"]["lagrangian_mean"]
         np.testing.assert_allclose(reported, L, atol=1e-10)
         out.append(L)
         result.run.step()
@@ -161,5 +161,5 @@ def test_theorem_1_conditions_meet_only_for_a_nearly_flat_loss() -> None:
     for r, v in zip(rho.ravel(), x.ravel(), strict=True):
         C1, C2 = v**2 * (1 + r) / r**2 < (v + r) / 2, r >= v
         assert not (C1 and C2 and (1 - r**2) * v**2 / r**2 > (0.0150 + r) / 2)
-    facts = quadratics().fit(st.FLAME(solver=st.Exact()), rounds=1, diagnose=True).history[-1]["diagnostics"]
+    facts = quadratics().fit(st.FLAME(solver=st.Exact()), rounds=1, diagnostics=True).history[-1]["diagnostics"]
     assert facts["theorem1_holds_max"] == 0

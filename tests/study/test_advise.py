@@ -14,6 +14,7 @@ import pytest
 from commandline import good, refused
 
 from sartor.data import Dataset, Natural, from_arrays
+from sartor.run.assemble import split
 from sartor.run.recipe import Recipe
 from sartor.study import advise as module
 from sartor.study.advise import Advice, Tried, advise
@@ -57,7 +58,7 @@ def test_it_recommends_training_alone_where_clients_contradict_each_other() -> N
 def test_test_samples_change_nothing_of_the_choice() -> None:
     """With every test label turned round, all that was chosen by is the same to the bit."""
     data = federation(alike=True, each=25)
-    clients = RECIPE.split(data)
+    clients = split(RECIPE, data)
     _, order, bounds = data.deal(Natural(), None, 0, RECIPE.parts, 10)
     turned = data.y.copy()
     for i in range(len(clients)):
@@ -107,7 +108,7 @@ def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert f"Recommended: {found['recommended']}" in said and found["sweeps"] == 1
     assert found["words"][1].startswith("On test data, which had no part in this")
     recipe = tomllib.loads((tmp_path / "advice" / "recipe.toml").read_text())
-    assert recipe["method"] == found["recommended"] and recipe["client_key"] == "h"
+    assert recipe["method"]["method"] == found["recommended"] and recipe["data"]["client_key"] == "h"
     assert (tmp_path / "advice" / "comparison" / "report.html").exists()
     good("run", "--recipe", "advice/recipe.toml", "--rounds", 2, "--out", "run", "--quiet")
     made = Recipe.load(tmp_path / "run" / "recipe.toml")

@@ -52,7 +52,7 @@ def ready(name: str, text: str, attackers: float = 0.4, clients: Clients | None 
         layers(5, 6, data.classes),
         data,
         seed=3,
-        **grouped(dtype=torch.float64, attack=attack(text), attackers=attackers, **options),
+        **grouped(dtype=torch.float64, attack=attack(text) or "none", attackers=attackers, **options),
     )
 
 

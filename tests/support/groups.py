@@ -19,6 +19,8 @@ GROUPS: dict[str, type] = {
 def grouped(**options: Any) -> dict[str, Any]:
     """What `fit` and `prepare` take: cohort=3 becomes federation=Federation(cohort=3); others stay as they are."""
     made: dict[str, Any] = {}
+    if isinstance(options.get("unseen"), st.Clients | None):
+        made["unseen"] = options.pop("unseen", None)
     if "store" in options:
         made["folder"], options["store"] = options["store"], "disk"
     for title, group in GROUPS.items():

@@ -252,7 +252,7 @@ def test_against_the_downlink_flame_would_not_reach_it() -> None:
     w, _ = q.moreau(1.0)
 
     class Wrong(st.FLAME):
-        sends = {"u": Sent("w", "down")}  # type: ignore[assignment]  # noqa: RUF012
+        sends = (Sent("u", against="down"),)
 
     method = Wrong(lam=1.0, rho=0.2, solver=st.Exact())
     found = q.fit(method, 400, workers=1, compress=TopK(k=0.25, feedback=False)).run.server["w"].numpy()
@@ -343,9 +343,7 @@ def test_a_hostile_message_of_nan_is_left_out_as_ever() -> None:
             3,
             traffic=st.Traffic(compress=up),
             evaluation=st.Evaluation(evaluate_every=3),
-            attack=st.Attacked(
-                attack=st.Attacked(attack=st.Attacked(attack=st.Attacked(attack=Broken(), attackers=0.3)))
-            ),
+            attack=st.Attacked(attack=Broken(), attackers=0.3),
         )
         assert result.summary["excluded"] == 3 * 2, up
 

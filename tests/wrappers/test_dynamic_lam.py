@@ -204,13 +204,13 @@ def test_diagnostics_use_each_clients_own_lam() -> None:
     """For Ditto λ(w − v): the mean over clients of each one's, by hand."""
     q = quadratics()
     method = DynamicLam(st.Ditto(), LAMS)
-    found = q.fit(method, 3, diagnose=True)
+    found = q.fit(method, 3, diagnostics=True)
     state, w = found.run.engine.save(), found.run.server["w"]
     by_hand = (state["state/lam"] * (w - state["state/v"])).mean(0).norm()
     facts = found.history[-1]["diagnostics"]
     assert facts["envelope_gradient_norm"] == pytest.approx(float(by_hand), rel=1e-12)
     assert facts["lam_mean"] == pytest.approx(float(state["state/lam"].mean()), rel=1e-12)
-    assert q.fit(DynamicLam(st.FLAME(), LAMS), 3, diagnose=True).history[-1]["diagnostics"]["lam_max"] <= 2.0
+    assert q.fit(DynamicLam(st.FLAME(), LAMS), 3, diagnostics=True).history[-1]["diagnostics"]["lam_max"] <= 2.0
 
 
 @pytest.mark.parametrize(

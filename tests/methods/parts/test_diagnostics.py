@@ -22,13 +22,13 @@ c, d, k = 3, 7, 4
 def test_flame_reports_whether_equation_17_was_met() -> None:
     q = quadratics()
     good = q.fit(
-        st.FLAME(rho=0.5, solver=st.Inexact(lr=0.1, eps=1e-2, shrink=0.8, max_steps=500)), rounds=10, diagnose=True
+        st.FLAME(rho=0.5, solver=st.Inexact(lr=0.1, eps=1e-2, shrink=0.8, max_steps=500)), rounds=10, diagnostics=True
     ).history[-1]
     assert good["diagnostics"]["inexact_missed_mean"] == 0
     assert good["diagnostics"]["inexact_gap_max"] <= 1e-2 * 0.8**9 * (1 + 1e-6)
     assert good["warnings"] == []
     bad = q.fit(
-        st.FLAME(solver=st.Inexact(lr=0.01, eps=1e-6, shrink=0.5, max_steps=2)), rounds=10, diagnose=True
+        st.FLAME(solver=st.Inexact(lr=0.01, eps=1e-6, shrink=0.5, max_steps=2)), rounds=10, diagnostics=True
     ).history[-1]
     assert any("did not reach" in w for w in bad["warnings"])
 
@@ -122,7 +122,9 @@ def test_sensible_settings_warn_of_nothing() -> None:
 def test_moreau_gradient_vanishes_at_the_solution_and_not_before() -> None:
     q = quadratics()
     far, near = (
-        q.fit(st.PFedMe(lam=0.8, eta=1.0, R=1, solver=st.Exact()), rounds=r, diagnose=True).history[-1]["diagnostics"]
+        q.fit(st.PFedMe(lam=0.8, eta=1.0, R=1, solver=st.Exact()), rounds=r, diagnostics=True).history[-1][
+            "diagnostics"
+        ]
         for r in (1, 400)
     )
     assert far["envelope_gradient_norm"] > 1e-2 and near["envelope_gradient_norm"] < 1e-8

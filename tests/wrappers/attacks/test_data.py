@@ -75,7 +75,5 @@ def test_numbers_have_no_labels_to_poison(text: str) -> None:
             st.FedAvg(),
             world.model(),
             world.clients,
-            attack=st.Attacked(
-                attack=st.Attacked(attack=st.Attacked(attack=st.Attacked(attack=attack(text), attackers=0.5)))
-            ),
+            attack=st.Attacked(attack=attack(text), attackers=0.5),
         )

@@ -129,9 +129,7 @@ def test_scores_are_of_benign_clients_only() -> None:
         fixed(),
         2,
         evaluation=st.Evaluation(evaluate_every=1),
-        attack=st.Attacked(
-            attack=st.Attacked(attack=st.Attacked(attack=st.Attacked(attack=attack("same-value"), attackers=0.5)))
-        ),
+        attack=st.Attacked(attack=attack("same-value"), attackers=0.5),
     )
     rows, summary = result.clients, result.summary
     assert sum(r["hostile"] for r in rows) == summary["hostile"] == 6
@@ -151,9 +149,7 @@ def test_attackers_without_an_attack_are_only_left_out() -> None:
             layers(5, 4),
             fixed(),
             2,
-            attack=st.Attacked(
-                attack=st.Attacked(attack=st.Attacked(attack=st.Attacked(attackers=share, attack="none")))
-            ),
+            attack=st.Attacked(attackers=share, attack="none"),
         )
         for share in (0.0, 0.5)
     ]
@@ -184,7 +180,7 @@ def test_a_message_that_is_no_number_is_left_out_and_counted(name: str) -> None:
         ragged(),
         seed=3,
         execution=st.Execution(dtype=torch.float64),
-        attack=st.Attacked(attack=st.Attacked(attack=st.Attacked(attack=st.Attacked(attack=Poison(), attackers=0.4)))),
+        attack=st.Attacked(attack=Poison(), attackers=0.4),
     )
     run = result.run
     benign = torch.from_numpy(np.flatnonzero(~run.hostile))
@@ -211,9 +207,7 @@ def test_a_hostile_client_that_overflows_stops_nobody_and_an_honest_one_does() -
         world.model(),
         world.clients,
         execution=st.Execution(dtype=torch.float64),
-        attack=st.Attacked(
-            attack=st.Attacked(attack=st.Attacked(attack=st.Attacked(attack=attack("gradient-flip"), attackers=0.5)))
-        ),
+        attack=st.Attacked(attack=attack("gradient-flip"), attackers=0.5),
     ).run
     with pytest.raises(st.Diverged):
         run.step()
