@@ -19,6 +19,11 @@ from waiting import ended
 
 _UP = 0x1
 _SIOCSIFFLAGS = 0x8914
+_PATIENT = {  # Ray's own patience with its processes, of half a minute where they are not told otherwise
+    "RAY_raylet_start_wait_time_s": "900",
+    "RAY_worker_register_timeout_seconds": "900",
+    "RAY_agent_register_timeout_ms": "900000",
+}
 
 
 @functools.cache
@@ -40,7 +45,8 @@ def start(program: Path, *arguments: object, env: Mapping[str, str]) -> subproce
     if words is None:
         pytest.skip("unshare is not allowed here, and Ray must not listen on a network")
     command = [*words, sys.executable, __file__, str(program), *map(str, arguments)]
-    kept = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, _path()))} | dict(env)
+    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, _path()))}
+    kept = os.environ | _PATIENT | own | dict(env)
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=kept)
 
 
