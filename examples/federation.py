@@ -17,13 +17,14 @@ from pathlib import Path
 import numpy as np
 
 SARTOR = [sys.executable, "-c", "from sartor.cli import main; main()"]
-RECIPE = """method = "flame"
+RECIPE = """[method]
+method = "flame"
+settings = { lam = 0.5, rho = 0.5 }
 model = "softmax"
 rounds = 10
+
+[evaluation]
 evaluate_every = 5
-[settings]
-lam = 0.5
-rho = 0.5
 """
 SITES = {"ash": (400, 1.0), "birch": (250, -0.5), "cedar": (120, 0.2)}  # number of samples, effect of the dose
 
