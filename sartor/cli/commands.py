@@ -1,15 +1,17 @@
-"""The commands by name. Each is a file that is read when its command is called: help and the tab key answer at once."""
+"""The application and its commands. Each is a file that is read when it is called: help and the tab key are quick."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 import typer
 from typer.core import TyperGroup
+
+from .. import __version__
 
 # In the order in which sartor --help names them: the file, and the function whose docstring says what it is for.
 COMMANDS = {
@@ -67,8 +69,6 @@ class Commands(TyperGroup):
 
 def load(command: str) -> click.Command:
     """The command with its options."""
-    from .console import app
-
     importlib.import_module(f".{COMMANDS[command][0]}", __package__)
     how: dict[str, Any] = {"pretty_exceptions_short": True, "rich_markup_mode": app.rich_markup_mode}
     for group in app.registered_groups:
@@ -80,3 +80,30 @@ def load(command: str) -> click.Command:
         if help := getattr(option, "help", None):
             option.help = help.replace("[", r"\[")  # type: ignore[attr-defined]  # brackets are ours, not Rich's markup
     return made
+
+
+app = typer.Typer(
+    cls=Commands,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help=(
+        "Personalised federated learning: clients with different data train together, and each gets a model that fits "
+        "its own."
+    ),
+)
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        print(f"sartor {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _everywhere(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass

@@ -1,52 +1,27 @@
-"""The application, and where it prints."""
+"""Where the commands print, and what several of them say."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.console import Console
 
-from .. import __version__
 from ..errors import need
-from .commands import Commands
+from .commands import app
 
 if TYPE_CHECKING:
     from ..data import Clients
     from ..run.recipe import Recipe
 
-app = typer.Typer(
-    cls=Commands,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    help=(
-        "Personalised federated learning: clients with different data train together, and each gets a model that fits "
-        "its own."
-    ),
-)
+__all__ = ["app", "err", "out", "print_rows", "say_columns", "say_where", "somewhere", "vacant"]
+
 # Text is printed as it is: a client may be called "[red]". Where nobody says how wide a page is, tables get room.
 _wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
 out = Console(highlight=False, markup=False, emoji=False, width=_wide)
 err = Console(stderr=True, highlight=False, markup=False, emoji=False)
-
-
-def _tell_version(asked: bool) -> None:
-    if asked:
-        print(f"sartor {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _everywhere(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    pass
 
 
 def vacant(folder: Path | None, file: str, holds: str) -> None:

@@ -89,13 +89,14 @@ def test_it_has_a_page_and_stands_in_every_table(folder: Path, tmp_path: Path, m
     copied = shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("*.png", "reproductions*"))
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
     stub = Path(shutil.copy(ROOT / "sartor" / "methods" / "__init__.pyi", tmp_path))
-    for name, place in (("DOCS", copied), ("ROOT", tmp_path), ("STUB", stub)):
+    public = Path(shutil.copy(ROOT / "sartor" / "__init__.pyi", tmp_path / "public.pyi"))
+    for name, place in (("DOCS", copied), ("ROOT", tmp_path), ("STUB", stub), ("PUBLIC", public)):
         monkeypatch.setattr(fill, name, place)
     assert fill.complaints() == ["halfway.md is missing: halfway, a-quarter has no page."]
     page = copied / "methods" / "halfway.md"
     page.write_text(PAGE, encoding="utf-8")
     assert fill.complaints() == []
-    changed = ["halfway.md", "index.md", "cold-start.md", "privacy.md", "mkdocs.yml", "__init__.pyi"]
+    changed = ["halfway.md", "index.md", "cold-start.md", "privacy.md", "mkdocs.yml", "__init__.pyi", "public.pyi"]
     assert fill.out_of_date(write=True) == changed and fill.out_of_date() == []
     text = page.read_text(encoding="utf-8")
     assert "| `a-quarter` | Author 2026 | the same, nearer to the own model | `a = 0.25` |" in text

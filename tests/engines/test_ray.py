@@ -108,7 +108,7 @@ def test_bad_input_is_refused_in_a_line(tmp_path: Path, monkeypatch: pytest.Monk
     run = ("run", "--model", "softmax", "--rounds", 1)
     assert "--address is auto or HOST:PORT; got 'here'" in refused(*run, "--engine", "ray", "--address", "here")
     assert "no Ray cluster answers at 127.0.0.1:1 (" in refused(*run, "--engine", "ray", "--address", "127.0.0.1:1")
-    assert "for the engine ray; got 'auto'" in refused(*run, "--address", "auto")
+    assert "works only with --engine ray; got 'auto'" in refused(*run, "--address", "auto")
     assert "'local', 'serial', 'ray'; got 'dask'" in refused(*run, "--engine", "dask")
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))  # where no cluster has left its address
     assert "cannot join a Ray cluster with --address auto: " in refused(*run, "--engine", "ray", "--address", "auto")

@@ -55,7 +55,7 @@ def test_a_silent_site_is_left_out_and_taken_back(flame: Federation) -> None:
     result = last(lead)
     assert result.run.counts["trained"] == 3 * 6 - 3
     assert [s for s in flame.said if "site c" in s] == [
-        "site c was silent 2 times: it is left out until it answers",
+        "site c did not answer 2 times: it is not waited for until it answers",
         "site c answers again and is taken back",
     ]
 

@@ -94,7 +94,7 @@ def test_a_second_node_in_a_sites_name_changes_nothing_and_is_said(tmp_path: Pat
     run.play()
     conforms(tmp_path)
     assert {"welcome", "train", "evaluate"} <= set(answered)
-    assert "somebody else answers in the name of site b: not taken" in said(tmp_path)
+    assert "rejected an answer in the name of site b from another process" in said(tmp_path)
 
 
 def is_answer(reply: Message, round: int) -> bool:
@@ -176,7 +176,7 @@ def test_what_goes_wrong_at_a_site_stays_there(
     ("config", "words"),
     [
         ({"recipe": ""}, "lacks recipe; it may have folder, recipe, sites"),
-        ({"folder": "here"}, "give the whole path of here"),
+        ({"folder": "here"}, "here must be an absolute path"),
         ({"min-clients": 0}, "min-clients >= 1"),
     ],
 )

@@ -168,8 +168,8 @@ def test_kits_that_do_not_fit_are_refused_in_one_line(
     (tmp_path / "r.toml").write_text(RECIPE)
     recipe = ("--recipe", tmp_path / "r.toml")
     assert "is the kit of site a; sartor server takes the server's" in refused("server", kits / "a", *recipe)
-    assert "is no kit" in refused("client", tmp_path, *own)
-    assert "is no kit" in refused("federation", "status", tmp_path)
+    assert "is not a kit" in refused("client", tmp_path, *own)
+    assert "is not a kit" in refused("federation", "status", tmp_path)
     mixed = tmp_path / "mixed"
     shutil.copytree(kits / "a", mixed)
     shutil.copyfile(other / "a" / "startup" / "rootCA.pem", mixed / "startup" / "rootCA.pem")

@@ -142,7 +142,7 @@ def lagrangians(q: Any, lam: float, rho: float, rounds: int, cohort: int) -> np.
         L = (
             a * (f + constant + lam / 2 * ((theta - w_i) ** 2).sum(1)) + (pi * away).sum(1) + rho / 2 * (away**2).sum(1)
         ).sum()
-        reported = result.run.evaluate(diagnostics=True)["diagnostics"]["lagrangian_mean"]
+        reported = result.run.evaluate(diagnose=True)["diagnostics"]["lagrangian_mean"]
         np.testing.assert_allclose(reported, L, atol=1e-10)
         out.append(L)
         result.run.step()

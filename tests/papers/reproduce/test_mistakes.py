@@ -12,7 +12,6 @@ from small_experiment import SMALL, write
 
 from sartor.papers.reproduce import checked
 from sartor.papers.reproduce.lines import line_of
-from sartor.run import recipe as recipe_module
 
 
 def line(text: str, part: str) -> int:
@@ -26,7 +25,7 @@ MISTAKES = [
         "client = 5",
         r"run\.client: unknown field of a run 'client': did you mean clients",
     ),
-    ("rounds = 3", 'rounds = "many"', 'rounds = "many"', r"run\.rounds: .*valid integer; got 'many'"),
+    ("rounds = 3", 'rounds = "many"', 'rounds = "many"', r"run\.rounds: .*a whole number of at least 1; got 'many'"),
     (
         "lam = 0.5\nrho",
         "lamb = 0.5\nrho",
@@ -128,7 +127,7 @@ def test_other_refusals(tmp_path: Path) -> None:
 
 def test_interrupted_by_hand_it_says_how_to_go_on(tmp_path: Path) -> None:
     path = write(tmp_path)
-    with mock.patch.object(recipe_module.Recipe, "start", side_effect=KeyboardInterrupt):
+    with mock.patch("sartor.run.play.assembled", side_effect=KeyboardInterrupt):
         answer = sartor("reproduce", path, "--out", tmp_path / "out")
     assert answer.code == 130
     assert one_line(answer.err)

@@ -11,8 +11,7 @@ import pytest
 from commandline import good, refused
 from small_experiment import SMALL, table, write
 
-from sartor.cli import reproduce as command
-from sartor.papers.reproduce import Reproduction, Size, checked, document
+from sartor.papers.reproduce import Reproduction, Size, checked, document, figures
 
 ONE_SEED_SEARCHED = SMALL.replace("seeds = [0, 1]", "seeds = [0, 1, 2]\ntune_seeds = 1")
 
@@ -101,8 +100,8 @@ def test_the_stored_results_are_of_the_recipes_as_they_are(
     file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With --stored and no time to play, the command beside a table gives it back: cell by cell, nothing left out."""
-    monkeypatch.setattr(command.figures, "draw", lambda *_: None)
-    monkeypatch.setattr(command.page, "write", lambda *_: None)
+    monkeypatch.setattr(figures, "draw", lambda *_: None)
+    monkeypatch.setattr(page, "write", lambda *_: None)
     quick = file.endswith(".quick.json")
     before = document.stored(file.split(".")[0], quick)
     assert before is not None

@@ -187,7 +187,7 @@ def test_the_terminal_shows_the_table_and_the_verdict() -> None:
         (["flame-rate", "--set", "rounds=3"], "60 rounds"),
         (["pfedme-rate", "--set", "eta=9"], "converge"),
         (["fedamp-rate", "--set", "lam=5"], "simplex"),
-        (["all", "--set", "seed=1"], "name it"),
+        (["all", "--set", "seed=1"], "give its name"),
         (["ditto-figure1", "--set", "seed"], "field=value"),
     ],
 )

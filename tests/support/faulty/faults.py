@@ -43,14 +43,14 @@ def installed(fault: Fault) -> Iterator[None]:
 
     stage_of = LocalEngine._stage
 
-    def faulty(self: LocalEngine, stage: str, round: int, ids: Any, down: Any) -> Any:
+    def faulty(self: LocalEngine, stage: Any, round: int, ids: Any, *rest: Any) -> Any:
         if stage == "train" and round == fault.round and fault.client in (ANYBODY, *ids.tolist()):
             if MARKS in os.environ:
                 Path(os.environ[MARKS], str(os.getpid())).touch()
             if fault.seconds is None:
                 raise RuntimeError(f"the fault of client {fault.client}")
             time.sleep(fault.seconds)
-        return stage_of(self, stage, round, ids, down)
+        return stage_of(self, stage, round, ids, *rest)
 
     LocalEngine._stage = faulty  # type: ignore[method-assign]
     try:
