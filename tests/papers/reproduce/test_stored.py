@@ -12,6 +12,7 @@ from commandline import good, refused
 from small_experiment import SMALL, table, write
 
 from sartor.papers.reproduce import Reproduction, Size, checked, document, figures
+from sartor.report import page
 
 ONE_SEED_SEARCHED = SMALL.replace("seeds = [0, 1]", "seeds = [0, 1, 2]\ntune_seeds = 1")
 
