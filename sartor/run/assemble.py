@@ -96,7 +96,7 @@ def _resolved(recipe: Recipe, method: Method) -> Recipe:
         data.parse(recipe.partition)
     goal(recipe.group(Traffic))
     wanted = attack(str(recipe.attack))
-    share = (0.0 if wanted is None else 0.2) if recipe.attackers is None else recipe.attackers
+    share = _share(wanted, recipe.attackers)
     check_attackers(share)
     known: dict[str, Any] = {
         "attack": "none" if wanted is None else spelling.write(attacks.NAMES, wanted),
@@ -316,8 +316,14 @@ def _place(execution: Execution) -> tuple[torch.dtype, str]:
 def _attack(attacked: Attacked) -> tuple[Attack, float]:
     """What hostile clients do, and their share."""
     wanted = attack(attacked.attack) if isinstance(attacked.attack, str) else attacked.attack
-    share = (0.0 if wanted is None else 0.2) if attacked.attackers is None else attacked.attackers
-    return wanted or Attack(), share
+    return wanted or Attack(), _share(wanted, attacked.attackers)
+
+
+def _share(wanted: Attack | None, attackers: float | None) -> float:
+    """The share of hostile clients: as asked for, or a fifth where there is an attack."""
+    if attackers is None:
+        return 0.0 if wanted is None else 0.2
+    return attackers
 
 
 def _compressor(wanted: str | Compressor) -> Compressor | None:
