@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,7 +17,17 @@ from ..seeds import hashes, orders
 from ..tasks import compiled, linear_steps
 
 _SWEEP = 1024  # samples of each client that a pass without training looks at in one go
+_BATCH = 20  # samples of a minibatch, where a client has drawn none: those of the solvers' defaults
 _STATISTICS = 2048  # training samples of each client behind its batch-normalisation statistics
+
+
+class _Work:
+    """What the clients of a stack, and of those taken from it, have computed; the last place counts for nobody."""
+
+    def __init__(self, clients: int) -> None:
+        self.taken = np.zeros(clients + 1, dtype=np.int64)  # minibatch gradients
+        self.passes = np.zeros(clients + 1, dtype=np.int64)  # gradients over all data
+        self.batch: int | None = None  # the smallest batches that were drawn
 
 
 class Stack:
@@ -31,9 +42,7 @@ class Stack:
         self.share = share[:, None]
         self.visits = visits
         self.samples = torch.as_tensor(self.counts, device=data.x.device)
-        self.taken = np.zeros(len(ids), dtype=np.int64)  # minibatch steps of each client in this round
-        self.passes = 0  # gradients over all data of everyone
-        self._counter = self.taken, np.arange(len(ids))
+        self._work, self._places = _Work(len(ids)), np.arange(len(ids))
         self._orders: dict[tuple[int, int], tuple[int, tuple[Tensor, Tensor, Tensor]]] = {}
 
     # --- training ---------------------------------------------------------------------------------------------------
@@ -53,6 +62,7 @@ class Stack:
 
     def _takes(self, size: int, epochs: int, steps: int | None) -> np.ndarray:
         """[c] how many batches each client takes."""
+        self._work.batch = min(self._work.batch or size, size)
         per_epoch: np.ndarray = -(-self.counts // size)
         return per_epoch * epochs if steps is None else np.full(len(self.ids), steps)
 
@@ -153,7 +163,7 @@ class Stack:
 
     def full_grad(self, theta: Tensor) -> Tensor:
         total = torch.zeros_like(theta)
-        self.passes += 1
+        np.add.at(self._work.passes, self._places, 1)
         for here, batch in self._sweep("train", _SWEEP):
             total[here] += self.task.grad(theta[here], batch, train=False)
         return total
@@ -170,16 +180,33 @@ class Stack:
         at = places.to(self.visits.device)
         made = Stack(self.task, self.data, self.ids[places.numpy()], self.visits[at], self.round, self.seed)
         made.clients, made.share = self.clients, self.share[at]
-        made._counter = self._counter[0], self._counter[1][places.numpy()]
+        made._work, made._places = self._work, self._places[places.numpy()]
         return made
+
+    def counting(self, rows: Tensor) -> Stack:
+        made = copy.copy(self)
+        made._places = np.where(rows.cpu().numpy(), self._places, len(self._work.taken) - 1)
+        return made
+
+    def gradients(self) -> np.ndarray:
+        """[c] the minibatch gradients that each client has evaluated. One over all of its data counts as the batches
+        that it consists of: of the (smallest) size that was drawn in this round, or of 20 where none was."""
+        each: np.ndarray = -(-self.counts // (self._work.batch or _BATCH))
+        found: np.ndarray = self._work.taken[:-1] + self._work.passes[:-1] * each
+        return found
 
     def _count(self, a: int, steps: int | np.ndarray = 1) -> None:
         """The first `a` clients have taken so many steps; a stack taken from another counts there."""
-        taken, places = self._counter
-        np.add.at(taken, places[:a], steps)
+        np.add.at(self._work.taken, self._places[:a], steps)
 
     def vjp(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Back]:
-        return self.task.vjp(theta, batch)
+        outputs, back = self.task.vjp(theta, batch)
+
+        def counted(slope: Tensor) -> Tensor:
+            self._count(len(theta))
+            return back(slope)
+
+        return outputs, counted
 
     def design(self) -> tuple[Tensor, Tensor, Tensor]:
         _, batch = next(self._sweep("train", int(self.counts.max())))

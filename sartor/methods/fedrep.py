@@ -11,17 +11,19 @@ trains them together. The personal model is h_i ∘ φ with the latest φ; there
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import ClientStack, State
+from ..core import ClientStack, Method, State, uncounted
 from ..couplings import Free
+from ..errors import need
 from ..solvers import SGD, Solver
 from .parts.body_and_head import SplitModel
 from .parts.other_losses import ModelPart
+from .parts.split_steps import lasting, two_parts
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,15 @@ class FedRep(SplitModel):
     head_solver: Solver | None = None  # none: the same as `solver`
     aggregate: Aggregator = mean
     own: ClassVar[str] = "head"
+
+    def unsplit(self) -> str:
+        return uncounted(self.solver) or uncounted(self.head_solver or self.solver)
+
+    def spending(self, steps: int) -> Method:
+        need(not self.unsplit(), f"FedRep cannot take a given number of local steps: {self.unsplit()}.")
+        head = self.head_solver or self.solver
+        h, b = two_parts("FedRep", head, self.solver, steps)
+        return replace(self, head_solver=lasting(head, h), solver=lasting(self.solver, b))
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         h = self.own_head(state, down, local)

@@ -14,7 +14,8 @@ exactly ηλ, so w settles only to that resolution.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -24,6 +25,7 @@ from ..couplings import Projected, Projection
 from ..errors import need, positive
 from ..solvers import SGD, Solver
 from .parts.diagnostics import prox_facts
+from .parts.split_steps import lasting, nested
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,18 @@ class LpProj(Method):
     train_all: bool = False
     solver: Solver = SGD()
     aggregate: Aggregator = mean
+    lengths: ClassVar[tuple[str, ...]] = ("R",)
 
     def __post_init__(self) -> None:
         need(self.p >= 1, f"Lp-Proj needs p >= 1 (a norm); got {self.p}.")
         positive("Lp-Proj", lam=self.lam, eta=self.eta, beta=self.beta, d_sub=self.d_sub)
         need(self.R >= 1, f"Lp-Proj needs R >= 1 local rounds; got {self.R}.")
+
+    def spending(self, steps: int) -> Method:
+        need(not self.unsplit(), f"Lp-Proj cannot take a given number of local steps: {self.unsplit()}.")
+        need(steps >= 1, f"Lp-Proj needs local_steps >= 1; got {steps}.")
+        R, K = nested(self.R, getattr(self.solver, "steps", None), steps)
+        return replace(self, R=R, solver=lasting(self.solver, K))
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         w = self.P(len(problem.start)).project(problem.start[None])[0]

@@ -15,7 +15,7 @@ from ..wrappers import attacks
 from ..wrappers.dynamic_lam import DynamicLam
 
 T = TypeVar("T")
-_SOLVER_FIELDS = ("solver", "global_solver", "head_solver", "finetune")
+_SOLVER_FIELDS = ("solver", "global_solver", "head_solver", "central_solver", "finetune")
 _METHOD_FIELDS = ("global_method",)  # a method inside a method: a table of its own, with its name under "method"
 _OF_EVERY_SOLVER = ("lr", "batch", "momentum", "weight_decay")  # what a method's second solver takes from the run's
 
