@@ -347,12 +347,16 @@ class Method(ABC):
     lengths: ClassVar[tuple[str, ...]] = ()  # its own fields, beside its solvers', that say how much that is
 
     def spending(self, steps: int) -> Method:
-        """The same method, whose client evaluates exactly so many minibatch gradients in a round, split among its loops
-        in the proportions that they have; where a model is made when it is asked for, as many again. Too few are
-        refused with the least. Where a method does not say otherwise, all are its solver's.
-        """
-        need(not self.unsplit(), f"{self.name} cannot take a given number of local steps: {self.unsplit()}.")
+        """The same method, whose client evaluates exactly so many minibatch gradients in a round; for a model that is
+        made when it is asked for, as many again. Too few are refused with the least."""
+        why = self.unsplit()
+        need(not why, f"{self.name} cannot take a given number of local steps: {why}. Leave local_steps out.")
         need(steps >= 1, f"{self.name} needs local_steps >= 1; got {steps}.")
+        return self.split(steps)
+
+    def split(self, steps: int) -> Method:
+        """So many gradients split among its loops, in the proportions that they have; splitting again changes nothing.
+        Where a method does not say otherwise, all are its solver's."""
         lasting = {
             k: s.lasting(steps) for k in ("solver", "finetune") if hasattr(s := getattr(self, k, None), "lasting")
         }

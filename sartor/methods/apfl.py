@@ -62,9 +62,8 @@ class APFL(Method):
             f"APFL needs alpha_batches >= 1 (or none, for all data); got {self.alpha_batches}.",
         )
 
-    def spending(self, steps: int) -> Method:
+    def split(self, steps: int) -> Method:
         """α moves on one or two minibatches, so that the rest is even: steps of w and v together."""
-        need(not self.unsplit(), f"APFL cannot take a given number of local steps: {self.unsplit()}.")
         if not self.alpha_lr:
             return replace(self, solver=lasting(self.solver, each_of("APFL", 2, steps)))
         need(steps >= 3, f"APFL needs local_steps >= 3: one gradient for α, two for a step of w and v; got {steps}.")

@@ -70,8 +70,7 @@ class Ditto(Method):
     def unsplit(self) -> str:
         return self.G.unsplit() or (uncounted(self.solver) if self.joint else "")
 
-    def spending(self, steps: int) -> Method:
-        need(not self.unsplit(), f"Ditto cannot take a given number of local steps: {self.unsplit()}.")
+    def split(self, steps: int) -> Method:
         single = self.global_method is None
         first = (self.global_solver or self.solver) if single else None
         r, s = two_parts("Ditto", first, self.solver, steps) if self.joint else (steps, steps)

@@ -19,7 +19,6 @@ from torch import Tensor
 from ..aggregators import Aggregator, mean
 from ..core import ClientStack, Method, State, uncounted
 from ..couplings import Free
-from ..errors import need
 from ..solvers import SGD, Solver
 from .parts.body_and_head import SplitModel
 from .parts.other_losses import ModelPart
@@ -40,8 +39,7 @@ class FedRep(SplitModel):
     def unsplit(self) -> str:
         return uncounted(self.solver) or uncounted(self.head_solver or self.solver)
 
-    def spending(self, steps: int) -> Method:
-        need(not self.unsplit(), f"FedRep cannot take a given number of local steps: {self.unsplit()}.")
+    def split(self, steps: int) -> Method:
         head = self.head_solver or self.solver
         h, b = two_parts("FedRep", head, self.solver, steps)
         return replace(self, head_solver=lasting(head, h), solver=lasting(self.solver, b))

@@ -50,9 +50,7 @@ class LpProj(Method):
         positive("Lp-Proj", lam=self.lam, eta=self.eta, beta=self.beta, d_sub=self.d_sub)
         need(self.R >= 1, f"Lp-Proj needs R >= 1 local rounds; got {self.R}.")
 
-    def spending(self, steps: int) -> Method:
-        need(not self.unsplit(), f"Lp-Proj cannot take a given number of local steps: {self.unsplit()}.")
-        need(steps >= 1, f"Lp-Proj needs local_steps >= 1; got {steps}.")
+    def split(self, steps: int) -> Method:
         R, K = nested(self.R, getattr(self.solver, "steps", None), steps)
         return replace(self, R=R, solver=lasting(self.solver, K))
 

@@ -46,9 +46,8 @@ class Mapper(Method):
     def unsplit(self) -> str:
         return uncounted(self.solver) or uncounted(self.central_solver or self.solver)
 
-    def spending(self, steps: int) -> Method:
+    def split(self, steps: int) -> Method:
         """Every λ but 0 has the same share, and h_c what is left."""
-        need(not self.unsplit(), f"mapper cannot take a given number of local steps: {self.unsplit()}.")
         loops = 1 + sum(value > 0 for value in self.lambdas)
         need(steps >= loops, f"mapper needs local_steps >= {loops}: one for each λ > 0 and one for h_c; got {steps}.")
         share, central = steps // loops, self.central_solver or self.solver

@@ -22,7 +22,7 @@ from torch import Tensor
 from ..aggregators import Aggregator, mean
 from ..core import Batch, ClientStack, Method, State
 from ..couplings import Free
-from ..errors import need, one_of, positive
+from ..errors import one_of, positive
 from ..solvers import SGD, Solver
 from .parts.other_losses import View
 from .parts.split_steps import each_of, lasting
@@ -75,9 +75,8 @@ class PerFedAvg(Method):
         positive("Per-FedAvg", alpha=self.alpha, delta=self.delta)
         one_of("Per-FedAvg", "variant", self.variant, ["HF", "FO"])
 
-    def spending(self, steps: int) -> Method:
+    def split(self, steps: int) -> Method:
         """A step takes ∇f(w) and ∇f(w̃), and with the Hessian two more."""
-        need(not self.unsplit(), f"Per-FedAvg cannot take a given number of local steps: {self.unsplit()}.")
         taken = each_of(f"Per-FedAvg ({self.variant})", 4 if self.variant == "HF" else 2, steps)
         return replace(self, solver=lasting(self.solver, taken))
 

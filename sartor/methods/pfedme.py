@@ -49,9 +49,7 @@ class PFedMe(Method):
         need(self.R >= 1, f"pFedMe needs R >= 1 local rounds; got {self.R}.")
         one_of("pFedMe", "start", self.start, ["theta", "w"])
 
-    def spending(self, steps: int) -> Method:
-        need(not self.unsplit(), f"pFedMe cannot take a given number of local steps: {self.unsplit()}.")
-        need(steps >= 1, f"pFedMe needs local_steps >= 1 (R = K = 1); got {steps}.")
+    def split(self, steps: int) -> Method:
         R, K = nested(self.R, getattr(self.solver, "steps", None), steps)
         return replace(self, R=R, solver=lasting(self.solver, K))
 

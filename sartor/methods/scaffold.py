@@ -5,8 +5,9 @@
     server:       x = x + η_g/|S| Σ_S (y_i − x),   c = c + 1/N Σ_S (c_i⁺ − c_i)
 
 The solver holds (K, η_l). Option I costs a pass over the client's data and goes with any solver; option II is free and
-needs plain SGD: with momentum or decay (x − y_i)/(Kη_l) is no mean of gradients. A given number of local steps means II. All clients weigh alike. The message
-holds y_i in place of y_i − x, so that an aggregator sees models. There is no personal model.
+needs plain SGD: with momentum or decay (x − y_i)/(Kη_l) is no mean of gradients. With a given number of local steps it
+is II. All clients weigh alike. The message holds y_i in place of y_i − x, so that an aggregator sees models. There is
+no personal model.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ class SCAFFOLD(Method):
             return "option I takes a pass over the client's data, and option II needs sgd without momentum or decay"
         return super().unsplit()
 
-    def spending(self, steps: int) -> Method:
+    def split(self, steps: int) -> Method:
         """By option II, which is made of the steps: the pass of option I is longer at some clients than at others."""
-        return replace(super().spending(steps), option="II")  # type: ignore[type-var]
+        return replace(super().split(steps), option="II")  # type: ignore[type-var]
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         x = problem.start

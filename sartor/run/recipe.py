@@ -130,6 +130,13 @@ class Learning(Settings):
         auto=True,
     )
     loss: str | None = setting(None, "cross-entropy, squared or hinge [what fits the model]", names="losses")
+    local_steps: int | None = setting(
+        None,
+        "minibatch gradients of each client in a round, which every method splits among its loops (pFedMe R·K, Ditto "
+        "r + s) [run: the method's own; compare, tune and advise: the same for all]",
+        least=1,
+        auto=True,
+    )
     rounds: int = setting(50, "communication rounds", common=True, free=True, least=1)
     seed: int = setting(
         0, "the seed; the random seed; results depend only on it and the settings", common=True, least=0, below=2**63
@@ -388,8 +395,9 @@ def _checked(name: str, about: About, value: Any) -> Any:
     kinds = [k for k in about.type.split(" | ") if k in _PLAIN]
     fitting = [fit for kind in kinds if (fit := _as(value, kind)) is not NotImplemented]
     wanted = " or ".join(_PLAIN[k][1] for k in kinds if k != "None")
-    low = about.least is None or (fitting and fitting[0] >= about.least)
-    high = about.below is None or (fitting and fitting[0] < about.below)
+    inside = [fit for fit in fitting if fit is not None]
+    low = about.least is None or all(fit >= about.least for fit in inside)
+    high = about.below is None or all(fit < about.below for fit in inside)
     bounds = "" if about.least is None else f" of at least {about.least}"
     bounds += "" if about.below is None else f" and below {about.below}"
     need(bool(fitting and low and high), f"{name} is {wanted}{bounds}; got {value!r}.")
