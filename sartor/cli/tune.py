@@ -95,7 +95,7 @@ def _show_tuning(tuning: Tuning, folder: Path | None) -> None:
         scores = [f"{t.score:.4f}" if t and t.score is not None else "failed" for t in (trials[0], best)]
         work = "-" if best is None or best.gradients is None else f"{best.gradients:.0f}"
         words.append([method, *scores, work, f"{len(trials)}" + (f" ({failed} failed)" if failed else "")])
-    heads = ["method", "defaults", "best", "gradients/client", "trials"]
+    heads = ["method", "defaults", "best", "gradients per client", "trials"]
     out.print(terminal.lines("validation accuracy", heads, words))
     out.print(terminal.work(tuning.base.local_steps, tuning.own_work()))
     out.print("Mean over clients (chosen models) and seeds; no test data were looked at. To compare with the best:")

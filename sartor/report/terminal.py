@@ -211,7 +211,7 @@ def _comparison(rows: Sequence[dict[str, Any]], wide: bool) -> Table:
     for name in [f"{m}\nmean   ±std worst" for m in SHOWN] if wide else ["model", "mean", "std", "worst"]:
         table.add_column(name, no_wrap=True, justify="left" if wide or name == "model" else "right")
     more = worth(rows)
-    for name in ("vs\nlocal", "gradients\n/client", "MB\nup", "MB\ndown", *more, "s"):
+    for name in ("vs\nlocal", "grads", "MB\nup", "MB\ndown", *more, "s"):
         table.add_column(name, justify="right", no_wrap=True)
     for i, r in enumerate(rows):
         seconds = "-" if r["seconds"] is None else f"{r['seconds']:.1f}"
@@ -266,8 +266,8 @@ def explain(rows: Sequence[dict[str, Any]], seeds: int) -> str:
     lines = ["; ".join(parts) + ".", work_of(rows)]
     if any(r["gradients"] for r in rows) and not grid:
         lines.append(
-            "gradients/client: minibatch gradients that a client evaluated in the whole run, in the mean; +: for "
-            "fine-tuning its last model."
+            "grads: minibatch gradients that a client evaluated in the whole run, in the mean; +: for fine-tuning its "
+            "last model."
         )
     if of and not grid:
         lines.append(

@@ -117,6 +117,13 @@ class Learning(Settings):
 
     title = "method"
     method: str = setting("flame", "the method (sartor list methods)", common=True, names="methods")
+    local_steps: int | None = setting(
+        None,
+        "minibatch gradients of each client in a round, which every method splits among its loops (pFedMe R·K, Ditto "
+        "r + s) [run: the method's own; compare, tune and advise: the same for all]",
+        least=1,
+        auto=True,
+    )
     settings: dict[str, Any] = setting({}, "the method's own fields")
     solver: dict[str, Any] = setting({}, "in place of the fields of the method's own solver")
     aggregator: str = setting(
@@ -130,13 +137,6 @@ class Learning(Settings):
         auto=True,
     )
     loss: str | None = setting(None, "cross-entropy, squared or hinge [what fits the model]", names="losses")
-    local_steps: int | None = setting(
-        None,
-        "minibatch gradients of each client in a round, which every method splits among its loops (pFedMe R·K, Ditto "
-        "r + s) [run: the method's own; compare, tune and advise: the same for all]",
-        least=1,
-        auto=True,
-    )
     rounds: int = setting(50, "communication rounds", common=True, free=True, least=1)
     seed: int = setting(
         0, "the seed; the random seed; results depend only on it and the settings", common=True, least=0, below=2**63
