@@ -357,10 +357,9 @@ class Method(ABC):
     def split(self, steps: int) -> Method:
         """So many gradients split among its loops, in the proportions that they have; splitting again changes nothing.
         Where a method does not say otherwise, all are its solver's."""
-        lasting = {
-            k: s.lasting(steps) for k in ("solver", "finetune") if hasattr(s := getattr(self, k, None), "lasting")
-        }
-        return replace(self, **lasting)  # type: ignore[type-var]
+        solvers: dict[str, Any] = {k: getattr(self, k, None) for k in ("solver", "finetune")}
+        spent = {k: s.lasting(steps) for k, s in solvers.items() if hasattr(s, "lasting")}
+        return replace(self, **spent)  # type: ignore[type-var]
 
     def unsplit(self) -> str:
         """Why the number of its gradients cannot be chosen; empty: it can."""

@@ -109,6 +109,7 @@ ABOUT = {
     },
     "tune": {"alpha": "flat(0.1, 0.9)", "alpha_lr": "log(0.001, 1)"},
     "cite": ["deng2020apfl"],
+    "local_steps": "1 or 2 for α, the others in pairs for w and v",
     "cold_start": "v from w and α from its first value, both learnt; the mixture α v + (1 − α) w",
     "privacy": {"sends": "its copy of the global model; v and α stay", "server": "yes", "client": "yes"},
 }

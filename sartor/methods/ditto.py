@@ -141,6 +141,7 @@ ABOUT = {
     },
     "tune": {"lam": "log(0.01, 10)", "global_solver.lr": "log(0.005, 0.5)"},
     "cite": ["li2021ditto"],
+    "local_steps": "r + s = N: w and v in the proportion of their own steps, or halves",
     "cold_start": "v from w: each visit the solver's steps on f + λ/2 ‖v − w‖²",
     "privacy": {
         "sends": "what its global method sends (FedAvg: the model w_k); v_k stays at home",

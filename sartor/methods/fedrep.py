@@ -64,6 +64,7 @@ ABOUT = {
     "names": {"fedrep": {"line": "shared representation, own head, trained in turn"}},
     "settings": {"head_solver": "the solver of the head; none: the same as `solver`"},
     "cite": ["collins2021fedrep"],
+    "local_steps": "head + body = N: in the proportion of their own steps, or halves",
     "cold_start": (
         "the shared representation as it is, under a head of its own, trained alone from the first head (heads "
         "are never sent, so there is none to begin with)"

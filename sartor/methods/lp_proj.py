@@ -118,6 +118,7 @@ ABOUT = {
         "R": "local rounds",
     },
     "cite": ["lin2022lpproj"],
+    "local_steps": "R·K = N: R is the divisor of N nearest to its own",
     "cold_start": (
         "x from the first model (w is a point of the subspace, no model): each visit steps on f + (λ/p) ‖w − Px‖_p^p"
     ),

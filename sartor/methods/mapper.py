@@ -91,6 +91,7 @@ ABOUT = {
         "central_solver": "the solver of the central model; none: the same as `solver`",
     },
     "cite": ["mansour2020three"],
+    "local_steps": "the same number for each λ > 0, what is left for h_c",
     "cold_start": "h from w; the best of the mixtures on its validation data (on its training data if it has none)",
     "privacy": {"sends": "its copy of the global model; h and λ stay", "server": "yes", "client": "yes"},
 }

@@ -104,6 +104,7 @@ ABOUT = {
     },
     "tune": {"alpha": "log(0.001, 0.1)"},
     "cite": ["fallah2020perfedavg"],
+    "local_steps": "N/4 steps, of four gradients each (HF), or N/2, of two (FO); N must be a multiple",
     "cold_start": "the global model after one step α over all its data",
     "privacy": {"sends": "its model", "server": "yes", "client": "yes"},
 }

@@ -101,6 +101,7 @@ ABOUT = {
     },
     "tune": {"lam": "log(0.1, 30)", "eta": "log(0.005, 1)"},
     "cite": ["dinh2020pfedme"],
+    "local_steps": "R·K = N: K is the divisor of N nearest to its own",
     "cold_start": "θ from w: each visit R rounds of proximal steps",
     "privacy": {"sends": "w_i; θ_i stays", "server": "yes", "client": "yes"},
 }

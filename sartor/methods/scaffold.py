@@ -99,6 +99,7 @@ ABOUT = {
         "server_lr": "η_g, the server's step",
     },
     "cite": ["karimireddy2020scaffold"],
+    "local_steps": "N steps, by option II",
     "cold_start": "the global model",
     "privacy": {
         "sends": "y_i and c_i⁺ − c_i",
