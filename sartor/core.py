@@ -7,6 +7,7 @@ clients.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -341,6 +342,12 @@ class Method(ABC):
     def averaging(self) -> Method | None:
         """The method whose server takes the mean, by its `aggregate`: this one, one inside of it, or none."""
         return None if self.aggregate is None else self
+
+    def with_lam(self, lam: Any) -> Method:
+        """The same with another λ: a number, or [c, 1] where each client has its own."""
+        made = copy.copy(self)
+        object.__setattr__(made, "lam", lam)
+        return made
 
     # --- how much a client computes in a round ------------------------------------------------------------------------
 

@@ -13,13 +13,17 @@ As written: the θ-step is anchored at the client's own w_i; `anchor="global"` a
 authors' code does. Local epochs are the solver's, and (12), (13) run once a round. π_i = λα_i(θ_i − w_i) after every
 update (Lemma 3; it holds at the start as θ_i = w_i), so only θ_i and w_i are kept, and (12), (13) are linear
 interpolations. A robust `aggregate` makes FLAME inexact, even on clean data.
+
+ρ has a natural unit, λα with α = 1/m: the `speed` λα/ρ says how fast w follows the clients, in a federation of any
+size. From π = 0, w moves 2·speed/(1 + speed) of the way to their mean in a round. The paper has 1 in Table III, in its
+robustness study and in Fig. 12, and up to 5 in Figs 9 and 10. `rho` gives ρ itself, as a paper prints it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -28,6 +32,7 @@ from ..core import ClientStack, Method, Problem, Sent, Server, State
 from ..couplings import Quadratic
 from ..errors import one_of, positive
 from ..solvers import SGD, Inexact, Solver
+from .parts.admm_speed import penalty, same_penalty, set_speed
 from .parts.diagnostics import prox_slope
 from .parts.flame_facts import flame_facts, flame_warnings
 from .parts.last_messages import mean_of_last, remembering
@@ -38,7 +43,8 @@ class FLAME(Method):
     """ADMM on the Moreau-envelope objective: a personal, a local and a global model."""
 
     lam: float = 0.1
-    rho: float = 0.03
+    speed: float | None = None  # λα/ρ; none: 1, or what `rho` makes it
+    rho: float | None = None  # ρ itself, in place of the speed
     anchor: str = "local"
     weighting: str = "uniform"  # α_i = 1/m, or "size": n_i / Σ n
     solver: Solver = SGD()
@@ -48,7 +54,8 @@ class FLAME(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive("FLAME", lam=self.lam, rho=self.rho)
+        positive("FLAME", lam=self.lam)
+        set_speed(self, "FLAME")
         one_of("FLAME", "anchor", self.anchor, ["local", "global"])
 
     def init(self, problem: Problem) -> tuple[Server, State]:
@@ -57,11 +64,11 @@ class FLAME(Method):
         return remembering(problem.clients, w, self.aggregate), {"theta": w, "w": w} | gap
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
-        w, la = down["w"], self.lam_alpha(local)
+        w, la, rho = down["w"], self.lam_alpha(local), self.penalty(local.clients)
         coupling = Quadratic(self.lam, state["w"] if self.anchor == "local" else w)
         theta = self.solver.minimise(local, state["theta"], coupling)  # (11)
-        w_i = local_model(theta, w, state, la, self.rho)  # (12)
-        u = message(theta, w_i, la, self.rho)  # (13)
+        w_i = local_model(theta, w, state, la, rho)  # (12)
+        u = message(theta, w_i, la, rho)  # (13)
         gap = {}
         if isinstance(self.solver, Inexact):
             gap["gap"] = prox_slope(local, theta, coupling).square().sum(1, keepdim=True)
@@ -77,15 +84,23 @@ class FLAME(Method):
         """λα_i, a number or [c, 1]."""
         return self.lam / local.clients if self.weighting == "uniform" else self.lam * local.share
 
+    def penalty(self, m: int) -> float:
+        """ρ among m clients."""
+        return penalty(self, m)
+
+    def with_lam(self, lam: Any) -> Method:
+        return same_penalty(super().with_lam(lam), self)
+
     def exposes(self) -> str:
         return "" if self.weighting == "uniform" else "its share of all samples; use weighting=uniform"
 
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:
-        return flame_facts(state, down["w"], local, self.lam, self.rho, self.lam_alpha(local), self.solver)
+        rho = self.penalty(local.clients)
+        return flame_facts(state, down["w"], local, self.lam, rho, self.lam_alpha(local), self.solver)
 
     def warnings(self, server: Server, round: int, facts: Mapping[str, float]) -> list[str]:
-        alike = self.lam / len(server["u"]) if self.weighting == "uniform" else None
-        return flame_warnings(self.lam, self.rho, alike, self.solver, facts)
+        m = len(server["u"])
+        return flame_warnings(self.lam, self.lam / m / self.penalty(m), self.solver, facts)
 
 
 def local_model(theta: Tensor, w: Tensor, before: State, la: float | Tensor, rho: float) -> Tensor:
@@ -104,16 +119,17 @@ ABOUT = {
     "paper": "FLAME",
     "names": {"flame": {"line": "ADMM on Moreau envelopes; personal, local and global model"}},
     "settings": {
-        "rho": (
-            "ρ, the penalty of the ADMM: how firmly local models are held to the global one. Take at least 2.56 "
-            "λα, with α = 1/clients"
+        "speed": (
+            "λα/ρ with α = 1/clients: how fast the global model follows the clients. In its first round it moves "
+            "2·speed/(1 + speed) of the way to their mean: all of it at 1, 6% at 0.03. 1 unless `rho` is given"
         ),
+        "rho": "ρ itself, the penalty of the ADMM, as papers give it; not beside `speed`",
         "anchor": (
             "where the θ-step is held: `local`, the client's own w_i (the paper), or `global`, the received w "
             "(the authors' code)"
         ),
     },
-    "tune": {"lam": "log(0.01, 10)", "rho": "log(0.001, 1)"},
+    "tune": {"lam": "log(0.01, 10)", "speed": "log(0.1, 5)"},
     "cite": ["zhu2024flame"],
     "cold_start": (
         "θ from w: each visit a proximal step anchored at its own w_i, which begins at w with π = 0; the visits "

@@ -11,7 +11,7 @@ P is a function of the seed and never sent. As in FLAME, π_i = λα_i(Pθ_i −
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -20,6 +20,7 @@ from ..core import ClientStack, Method, Problem, Sent, Server, State
 from ..couplings import Projected, Projection
 from ..errors import one_of, positive
 from ..solvers import SGD, Solver
+from .parts.admm_speed import penalty, same_penalty, set_speed
 from .parts.diagnostics import prox_facts
 from .parts.last_messages import mean_of_last, remembering
 
@@ -29,7 +30,8 @@ class FlameLpProj(Method):
     """FLAME in a shared random subspace of d_sub dimensions: small messages, personal models."""
 
     lam: float = 1.0
-    rho: float = 0.3
+    speed: float | None = None  # λα/ρ; none: 1, or what `rho` makes it
+    rho: float | None = None  # ρ itself, in place of the speed
     d_sub: int = 20
     projection: str = "gaussian"
     projection_seed: int = 0
@@ -40,7 +42,8 @@ class FlameLpProj(Method):
     sends = (Sent("u", against="last"),)
 
     def __post_init__(self) -> None:
-        positive("FLAME-Lp-Proj", lam=self.lam, rho=self.rho, d_sub=self.d_sub)
+        positive("FLAME-Lp-Proj", lam=self.lam, d_sub=self.d_sub)
+        set_speed(self, "FLAME-Lp-Proj")
         one_of("FLAME-Lp-Proj", "anchor", self.anchor, ["local", "global"])
 
     def init(self, problem: Problem) -> tuple[Server, State]:
@@ -48,7 +51,7 @@ class FlameLpProj(Method):
         return remembering(problem.clients, w, self.aggregate), {"theta": problem.start, "w": w}
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
-        w, theta, w_i, rho = down["w"], state["theta"], state["w"], self.rho
+        w, theta, w_i, rho = down["w"], state["theta"], state["w"], penalty(self, local.clients)
         P, la = self.P(theta.shape[1]), self.lam / local.clients
         pi = la * (P.project(theta) - w_i)
         theta = self.solver.minimise(local, theta, Projected(self.lam, w_i if self.anchor == "local" else w, P))
@@ -64,6 +67,9 @@ class FlameLpProj(Method):
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return state["theta"]
+
+    def with_lam(self, lam: Any) -> Method:
+        return same_penalty(super().with_lam(lam), self)
 
     def P(self, d: int) -> Projection:
         return Projection(self.d_sub, d, self.projection_seed, self.projection)
@@ -85,10 +91,11 @@ ABOUT = {
     "names": {"flame-lp-proj": {"line": "FLAME in a shared random subspace; tiny messages"}},
     "settings": {
         "lam": "λ, how strongly Pθ is held at w_i",
-        "rho": "ρ, the penalty of the ADMM",
+        "speed": "λα/ρ with α = 1/clients: how fast the server's point follows the clients; 1 unless `rho` is given",
+        "rho": "ρ itself, the penalty of the ADMM, as papers give it; not beside `speed`",
         "anchor": "where the θ-step is held: `local`, the client's own w_i, or `global`, the received w",
     },
-    "tune": {"lam": "log(0.01, 10)", "rho": "log(0.001, 1)"},
+    "tune": {"lam": "log(0.01, 10)", "speed": "log(0.1, 5)"},
     "cite": ["zhu2024flame", "lin2022lpproj"],
     "cold_start": (
         "θ from the first model (w is a point of the subspace, no model): each visit steps on f + λ/2 ‖w_i − "

@@ -14,7 +14,6 @@ round's λ, so a client that changes λ rescales π_i; where the choices settle,
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
@@ -47,6 +46,7 @@ class DynamicLam(Wrapper):
         need(few >= 1, f"dynamic λ needs few >= 1: without validation data nobody can choose; got {few}.")
         for lam in lams:
             replace(method, lam=lam)  # type: ignore[type-var]  # each is checked as the method checks its own
+        self.method = replace(method, lam=self.middle)  # type: ignore[type-var]  # what FLAME's ρ is measured by
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DynamicLam) and self._settings() == other._settings()
@@ -64,9 +64,7 @@ class DynamicLam(Wrapper):
 
     def at(self, lam: Any) -> Method:
         """The method with this λ: a number, or [c, 1]."""
-        made = copy.copy(self.method)
-        object.__setattr__(made, "lam", lam)
-        return made
+        return self.method.with_lam(lam)
 
     def spending(self, steps: int) -> Method:
         """Every candidate is trained, so each has its share."""

@@ -12,6 +12,8 @@ from ...couplings import Quadratic
 from ...solvers import Inexact, Solver
 from .diagnostics import inner_loop_warnings, prox_facts
 
+_SLOW, _FAST = 0.1, 5.0  # of λα/ρ: what the paper plays lies between
+
 
 def flame_facts(
     state: State, w: Tensor, local: ClientStack, lam: float, rho: float, la: float | Tensor, solver: Solver
@@ -34,14 +36,17 @@ def flame_facts(
     return facts
 
 
-def flame_warnings(lam: float, rho: float, la: float | None, solver: Solver, facts: Mapping[str, float]) -> list[str]:
-    """What is going wrong; `la` is λα where it is the same for all clients."""
+def flame_warnings(lam: float, speed: float, solver: Solver, facts: Mapping[str, float]) -> list[str]:
+    """What is going wrong, at this λα/ρ."""
     said = inner_loop_warnings("FLAME", solver, lam, facts)
-    if la is not None and rho < la:
+    moves = 2 * speed / (1 + speed)
+    if speed < _SLOW:
         said.append(
-            f"FLAME: ρ = {rho:g} < λα = {la:g}: the Lagrangian need not decrease; "
-            f"it cannot increase for ρ >= {2.5616 * la:.3g} with exact steps."
+            f"FLAME: at λα/ρ = {speed:.2g} the global model moves {moves:.0%} of the way to the clients' mean in a "
+            "round; take speed = 1, or many more rounds."
         )
+    elif speed > _FAST:
+        said.append(f"FLAME: at λα/ρ = {speed:.2g} the global model overshoots the clients' mean; take speed <= 5.")
     if facts.get("inexact_missed_mean", 0) > 0:
         said.append(
             f"FLAME: {facts['inexact_missed_mean']:.0%} of clients did not reach ‖∇‖² <= ε (17); raise max_steps."

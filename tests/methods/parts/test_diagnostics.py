@@ -22,7 +22,7 @@ c, d, k = 3, 7, 4
 def test_flame_reports_whether_equation_17_was_met() -> None:
     q = quadratics()
     good = q.fit(
-        st.FLAME(rho=0.5, solver=st.Inexact(lr=0.1, eps=1e-2, shrink=0.8, max_steps=500)), rounds=10, diagnostics=True
+        st.FLAME(speed=0.5, solver=st.Inexact(lr=0.1, eps=1e-2, shrink=0.8, max_steps=500)), rounds=10, diagnostics=True
     ).history[-1]
     assert good["diagnostics"]["inexact_missed_mean"] == 0
     assert good["diagnostics"]["inexact_gap_max"] <= 1e-2 * 0.8**9 * (1 + 1e-6)
@@ -62,7 +62,8 @@ def test_the_inner_loop_warning_tells_a_diverging_step_from_a_converging_one() -
 @pytest.mark.parametrize(
     ("method", "says"),
     [
-        (st.FLAME(lam=10.0, rho=0.1), "ρ = 0.1 < λα"),
+        (st.FLAME(lam=10.0, rho=0.1), "at λα/ρ = 14 the global model overshoots"),
+        (st.FLAME(lam=0.1, speed=0.03), "at λα/ρ = 0.03 the global model moves 6% of the way"),
         (st.PFedMe(lam=15.0, eta=0.2, R=1, solver=st.SGD(lr=0.01)), "η·λ = 3 > 2"),
         (st.LpProj(lam=5.0, eta=1.0, d_sub=4, solver=st.SGD(lr=0.01)), "η·λ = 5 > 2"),
         (st.FedAMP(sigma=1e-9, alpha=1e-10, solver=st.SGD(lr=0.1)), "one-hot: this equals local training"),
