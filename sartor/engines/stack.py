@@ -12,6 +12,7 @@ from ..client_table import row_of
 from ..core import Back, Batch, Coupling, Plan, State, Task
 from ..couplings import Free, Quadratic
 from ..data.clients import Clients
+from ..errors import need
 from ..seeds import hashes, orders
 from ..tasks import compiled, linear_steps
 
@@ -33,6 +34,7 @@ class Stack:
         self.samples = torch.as_tensor(self.counts, device=data.x.device)
         self.taken = np.zeros(len(ids), dtype=np.int64)  # minibatch steps of each client in this round
         self.passes = 0  # gradients over all data of everyone
+        self.most_steps: int | None = None  # of a client in this round; none: as many as the method likes
         self._counter = self.taken, np.arange(len(ids))
         self._orders: dict[tuple[int, int], tuple[int, tuple[Tensor, Tensor, Tensor]]] = {}
 
@@ -54,7 +56,15 @@ class Stack:
     def _takes(self, size: int, epochs: int, steps: int | None) -> np.ndarray:
         """[c] how many batches each client takes."""
         per_epoch: np.ndarray = -(-self.counts // size)
+        self._afford(int(per_epoch.max()) * epochs if steps is None else steps)  # Python's whole numbers: no overflow
         return per_epoch * epochs if steps is None else np.full(len(self.ids), steps)
+
+    def _afford(self, steps: int) -> None:
+        """Refuse steps beyond what is allowed, before memory is taken for their batches."""
+        if self.most_steps is not None:  # read by a site only: a simulation pays nothing
+            gone = int(self._counter[0].max(initial=0)) + self.passes
+            text = f"a client would take more than {self.most_steps} local steps in this round"
+            need(gone + steps <= self.most_steps, f"{text}; the method or its solver asks for too many.")
 
     def _order(self, stream: int, size: int, until: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
         """Rows, targets and weights [batches, c, size] of everyone's batches up to the number `until` [c]: epoch after
@@ -153,6 +163,7 @@ class Stack:
 
     def full_grad(self, theta: Tensor) -> Tensor:
         total = torch.zeros_like(theta)
+        self._afford(1)
         self.passes += 1
         for here, batch in self._sweep("train", _SWEEP):
             total[here] += self.task.grad(theta[here], batch, train=False)
@@ -169,12 +180,13 @@ class Stack:
     def take(self, places: Tensor) -> Stack:
         at = places.to(self.visits.device)
         made = Stack(self.task, self.data, self.ids[places.numpy()], self.visits[at], self.round, self.seed)
-        made.clients, made.share = self.clients, self.share[at]
+        made.clients, made.share, made.most_steps = self.clients, self.share[at], self.most_steps
         made._counter = self._counter[0], self._counter[1][places.numpy()]
         return made
 
     def _count(self, a: int, steps: int | np.ndarray = 1) -> None:
         """The first `a` clients have taken so many steps; a stack taken from another counts there."""
+        self._afford(int(np.max(steps)))
         taken, places = self._counter
         np.add.at(taken, places[:a], steps)
 
