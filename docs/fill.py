@@ -107,6 +107,7 @@ def travels(names: list[str]) -> str:
     for name in names:
         e = methods.NAMES[name]
         each[name] = played(name) | {
+            "`--local-steps N` is": split(name),
             "another aggregator can be chosen": rule,
             "a [newcomer](../cold-start.md) gets": e.cold_start,
             "[privacy](../privacy.md): what a client sends": e.privacy["sends"],
@@ -136,6 +137,20 @@ def overview(_: list[str]) -> str:
         cells = [f"[`{name}`]({e.file}.md)", e.paper, e.line, *yes, f["a client sends"]]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def split(name: str) -> str:
+    """How a given number of gradients is split; or why it cannot be given."""
+    method = method_from(name, {})
+    if why := method.unsplit():
+        return f"not possible: {why}"
+    tuned = "; N more to fine-tune" if hasattr(getattr(method, "finetune", None), "lasting") else ""
+    return (methods.NAMES[name].local_steps or "N steps of its solver") + tuned
+
+
+def steps(_: list[str]) -> str:
+    rows = together((name, (split(name),)) for name in methods.NAMES)
+    return "\n".join(["| method | N gradients per client and round |", "|---|---|", *rows])
 
 
 def newcomers(_: list[str]) -> str:
@@ -204,6 +219,7 @@ BLOCKS: dict[str, Callable[[list[str]], str]] = {
     "travels": travels,
     "overview": overview,
     "newcomers": newcomers,
+    "local steps": steps,
     "private": private,
     "navigation": navigation,
     "solvers": local_solvers,
@@ -254,7 +270,8 @@ def _words() -> list[str]:
 
 def out_of_date(write: bool = False) -> list[str]:
     """The files whose blocks differ from the code; they are written anew if asked for."""
-    files = [*sorted((DOCS / "methods").glob("*.md")), DOCS / "cold-start.md", DOCS / "privacy.md", ROOT / "mkdocs.yml"]
+    some = [DOCS / name for name in ("cold-start.md", "comparing.md", "privacy.md")]
+    files = [*sorted((DOCS / "methods").glob("*.md")), *some, ROOT / "mkdocs.yml"]
     old = []
     for path in [*files, STUB, PUBLIC]:
         text = path.read_text(encoding="utf-8") if path.exists() else ""

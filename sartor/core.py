@@ -136,6 +136,10 @@ class ClientStack(Protocol):
         """The stack of the clients at these places, in rising order; one that comes again has the same batches."""
         ...
 
+    def counting(self, rows: Tensor) -> ClientStack:
+        """The same stack; of what is computed there only the gradients of these rows ([c] bool) are counted as work."""
+        ...
+
     def vjp(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Back]:
         """The outputs [a, b, k] of each client's model for its batch, and the function that makes of a slope [a, b, k]
         the gradient [a, d] of Σ slope · outputs(θ): a loss of the outputs by the chain rule.
@@ -338,6 +342,29 @@ class Method(ABC):
         """The method whose server takes the mean, by its `aggregate`: this one, one inside of it, or none."""
         return None if self.aggregate is None else self
 
+    # --- how much a client computes in a round ------------------------------------------------------------------------
+
+    lengths: ClassVar[tuple[str, ...]] = ()  # its own fields, beside its solvers', that say how much that is
+
+    def spending(self, steps: int) -> Method:
+        """The same method, whose client evaluates exactly so many minibatch gradients in a round; for a model that is
+        made when it is asked for, as many again. Too few are refused with the least."""
+        why = self.unsplit()
+        need(not why, f"{self.name} cannot take a given number of local steps: {why}. Leave local_steps out.")
+        need(steps >= 1, f"{self.name} needs local_steps >= 1; got {steps}.")
+        return self.split(steps)
+
+    def split(self, steps: int) -> Method:
+        """So many gradients split among its loops, in the proportions that they have; splitting again changes nothing.
+        Where a method does not say otherwise, all are its solver's."""
+        solvers: dict[str, Any] = {k: getattr(self, k, None) for k in ("solver", "finetune")}
+        spent = {k: s.lasting(steps) for k, s in solvers.items() if hasattr(s, "lasting")}
+        return replace(self, **spent)  # type: ignore[type-var]
+
+    def unsplit(self) -> str:
+        """Why the number of its gradients cannot be chosen; empty: it can."""
+        return uncounted(getattr(self, "solver", None))
+
     # --- joining, when training is over: a state, then some visits of `welcome` and `join`, then `personal` -----------
 
     def fresh(self, problem: Problem, server: Server) -> State:
@@ -379,6 +406,15 @@ class Method(ABC):
         return ""
 
 
+def uncounted(solver: object) -> str:
+    """Why a solver's gradients are not a number that can be chosen; empty: they are."""
+    if hasattr(solver, "lasting"):
+        return ""
+    return (
+        "it has no solver" if solver is None else f"the {type(solver).__name__.lower()} solver has no number of steps"
+    )
+
+
 class Engine(Protocol):
     """Where clients live. Owns their data and states, and has one verb."""
 
@@ -386,7 +422,7 @@ class Engine(Protocol):
 
     @property
     def steps(self) -> int:
-        """How many local steps all clients have taken, since this engine was made."""
+        """How many minibatch gradients all clients have evaluated in training, since this engine was made."""
         ...
 
     def map(

@@ -1,11 +1,12 @@
 """Solvers: approximate argmin_θ f_i(θ) + λ·g(θ, anchor_i) for a stack of clients, over minibatches or exactly.
 
-A solver is a frozen dataclass; every call starts fresh (no momentum is kept between rounds).
+A solver is a frozen dataclass; every call starts fresh (no momentum is kept between rounds). One whose gradients can be
+counted beforehand has `lasting(steps)`: the same solver with so many minibatch steps.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -57,6 +58,10 @@ class SGD:
         need(not self.reuse or self.steps is not None, "SGD with reuse needs steps: how many to take on the one batch.")
         _check_schedule("SGD", self.epochs, self.steps, self.batch)
 
+    def lasting(self, steps: int) -> SGD:
+        """The same with so many steps."""
+        return replace(self, epochs=1, steps=steps)
+
     def minimise(
         self, local: ClientStack, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0
     ) -> Tensor:
@@ -100,6 +105,10 @@ class Adam:
             f"Adam needs beta1 and beta2 in [0, 1); got {self.beta1} and {self.beta2}.",
         )
         _check_schedule("Adam", self.epochs, self.steps, self.batch)
+
+    def lasting(self, steps: int) -> Adam:
+        """The same with so many steps."""
+        return replace(self, epochs=1, steps=steps)
 
     def minimise(
         self, local: ClientStack, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0
@@ -150,7 +159,8 @@ class Early:
         blind = torch.isnan(lowest)
         waited = torch.zeros_like(lowest)
         for epoch in range(self.epochs):
-            theta = self._epoch().minimise(local, theta, coupling, start, stream + 1000 * epoch)
+            at_work = local.counting(waited < self.patience)  # who has stopped is only computed along
+            theta = self._epoch().minimise(at_work, theta, coupling, start, stream + 1000 * epoch)
             loss = local.validation(theta)[1]
             better = (blind | (loss < lowest)) & (waited < self.patience)
             best = torch.where(better[:, None], theta, best)
@@ -201,13 +211,14 @@ class Inexact:
     ) -> Tensor:
         theta = theta.clone()
         enough = self.tolerance(local.visits)
+        at_work = torch.ones_like(enough, dtype=torch.bool)
         for _ in range(self.max_steps):
-            g = local.full_grad(theta)
+            g = local.counting(at_work).full_grad(theta)
             coupling.add_grad_(g, theta)
-            at_work = (g.square().sum(1) > enough)[:, None]
+            at_work = g.square().sum(1) > enough
             if not bool(at_work.any()):
                 break
-            theta.sub_(torch.where(at_work, g, 0.0), alpha=self.lr)  # a client that is done stays where it is
+            theta.sub_(torch.where(at_work[:, None], g, 0.0), alpha=self.lr)  # a client that is done stays where it is
         return theta
 
 

@@ -10,7 +10,7 @@ import typer
 
 from . import completion
 from .console import app, err, out, say_columns, say_where
-from .options import Json, Quiet, asked, takes
+from .options import Json, OwnSteps, Quiet, asked, check_steps, takes
 
 if TYPE_CHECKING:
     from ..study.advise import Advice
@@ -35,6 +35,7 @@ def advise(
     folder: Annotated[
         Path | None, typer.Option("--out", help="where advise.json, recipe.toml and the comparison are kept")
     ] = None,
+    own_steps: OwnSteps = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -55,6 +56,7 @@ def advise(
     for name in names:
         entry(name)
     base = asked(ctx.params)
+    check_steps(own_steps, base)
     dataset, talk = read_data(base), not (quiet or as_json)
     if talk:
         first = split(base, dataset)
@@ -62,7 +64,8 @@ def advise(
         say_columns(first)
     with terminal.progress(err) as bar:
         task = bar.add_task("", total=100, note="", left="", visible=talk)
-        for advice, now, share in advising.advise(base, dataset, names, minutes, trials, cuts, folder):
+        steps = advising.advise(base, dataset, names, minutes, trials, cuts, folder, own_steps)
+        for advice, now, share in steps:
             left = terminal.left(max(0.0, 60 * minutes - advice.seconds))
             bar.update(task, description=now, completed=round(100 * share), left=left)
     assert advice.table is not None
@@ -85,6 +88,8 @@ def _show(advice: Advice, folder: Path | None) -> None:
         over = "" if m == advising.ALONE else f"{gain:+.3f} ± {error:.3f}"
         rows.append([m, f"{advice.best(m).mean:.3f}", over, set_line(m, advice.best(m).settings)])
     out.print(terminal.lines("kept-back samples (no test data)", ["method", "score", "over local", "settings"], rows))
+    if advice.table is not None:
+        out.print(terminal.work_of(advice.table.rows()))
     for line in advice.words():
         out.print(line)
     say_where(folder, "next: sartor run --recipe {0}/recipe.toml --out FOLDER; the evidence is in {0}")

@@ -13,7 +13,20 @@ import typer
 from ..errors import need
 from . import completion
 from .console import app, err, out, say_columns, say_where, somewhere, vacant
-from .options import ALL, Json, Quiet, Track, asked, assignments, by_method, numbers, takes, written
+from .options import (
+    ALL,
+    Json,
+    OwnSteps,
+    Quiet,
+    Track,
+    asked,
+    assignments,
+    by_method,
+    check_steps,
+    numbers,
+    takes,
+    written,
+)
 
 if TYPE_CHECKING:
     from ..run.trackers import Tracking
@@ -46,13 +59,15 @@ def compare(
     folder: Annotated[
         Path | None, typer.Option("--out", help="folder for all results; finished runs in it are not repeated")
     ] = None,
+    own_steps: OwnSteps = False,
     track: Track = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Compare methods on the same clients, with or without attacks.
 
-    Lists of attacks, attackers and aggregators make a grid; identical cells run once.
+    Lists of attacks, attackers and aggregators make a grid; identical cells run once. All methods evaluate the same
+    number of gradients per client and round: --local-steps, or what one epoch of the median client takes.
     """
     from ..data import describe
     from ..methods import entry
@@ -80,6 +95,7 @@ def compare(
     shares = _shares(given["attackers"], given["attack"])
     grid = scenarios(split_list(given["attack"], "attacks"), shares, split_list(given["aggregator"], "aggregators"))
     base = asked({k: v for k, v in given.items() if k not in Scenario._fields})
+    check_steps(given["own_steps"], base)
     vacant(folder, "recipe.toml", "a single run; choose another --out")
     somewhere(base, folder)
     talk = not (quiet or as_json)
@@ -89,7 +105,8 @@ def compare(
         first = split(base.replace(seed=each_seed[0]), dataset)
         out.print(describe(first.about) + f" (seed {each_seed[0]})")
         say_columns(first)
-    table = _play_all(compare_all(base, names, each_seed, dataset, folder, own, grid), base.rounds, talk, track or [])
+    steps = compare_all(base, names, each_seed, dataset, folder, own, grid, given["own_steps"])
+    table = _play_all(steps, base.rounds, talk, track or [])
     found, rows = verdict(table), table.rows()
     drawn = keep(folder, table, found) if folder is not None else True
     if as_json:
@@ -118,6 +135,9 @@ def _tuned(ctx: typer.Context, folder: Path) -> tuple[dict[str, Any], dict[str, 
     there |= {"attackers": None if recipe.attackers is None else str(recipe.attackers)}
     there |= {"solver" if k == "kind" else k: v for k, v in recipe.solver.items()}
     said = written(ctx)
+    if {"steps", "epochs", "own_steps"} & set(said):
+        del there["local_steps"]
+    there |= {"own_steps": there.get("local_steps") is None and "local_steps" not in said}
     return {k: v if k in said else there.get(k, v) for k, v in ctx.params.items()}, best
 
 

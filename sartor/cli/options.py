@@ -21,6 +21,12 @@ Track = Annotated[
         help="also write scores to csv:FILE, tensorboard:FOLDER or mlflow:URI; repeatable",
     ),
 ]
+OwnSteps = Annotated[
+    bool,
+    typer.Option(
+        "--own-steps", help="each method takes as many local steps as it does by default, not all the same number"
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="no progress, no tables")]
 _TYPES = {"int": int, "float": float, "str": str, "bool": bool}
 _PANELS = {
@@ -188,6 +194,14 @@ def values(given: Mapping[str, Any]) -> dict[str, Any]:
     found |= {"parts": numbers(given["parts"], float, "parts")} if "parts" in given else {}
     solver = {field: given[k] for k, (field, *_) in SOLVER_OPTIONS.items() if given.get(k) is not None}
     return found | {"solver": solver}
+
+
+def check_steps(own_steps: bool, base: Recipe) -> None:
+    """Refuse both."""
+    need(
+        not own_steps or base.local_steps is None,
+        f"--own-steps leaves each method its own local steps; got --local-steps {base.local_steps} as well.",
+    )
 
 
 def asked(given: Mapping[str, Any], **more: Any) -> Recipe:

@@ -84,9 +84,13 @@ def _asked(given: dict[str, Any]) -> Recipe:
 
 def _changed(saved: Recipe, given: dict[str, Any]) -> Recipe:
     """A recipe with the options that were given in place of its own."""
+    from ..run.assemble import respent
+
     found = values(given)
     own = _own(given) | {f"solver.{k}": v for k, v in found.pop("solver").items()}
     changed = Recipe.of({**saved.values(), **found}, "the command line")
+    if changed.local_steps not in (None, saved.local_steps) and changed.method == saved.method:
+        saved = respent(saved, changed.local_steps)
     return changed.replace(settings=(saved.settings if changed.method == saved.method else {}) | own)
 
 

@@ -10,7 +10,7 @@ import typer
 
 from . import completion
 from .console import app, err, out, say_where
-from .options import Json, Quiet, asked, assignments, by_method, numbers, takes
+from .options import Json, OwnSteps, Quiet, asked, assignments, by_method, check_steps, numbers, takes
 
 if TYPE_CHECKING:
     from ..study.tune import Tuning
@@ -46,12 +46,14 @@ def tune(
         Path | None,
         typer.Option("--out", help="where tune.json is kept; trials that are finished there are not repeated"),
     ] = None,
+    own_steps: OwnSteps = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Tune methods fairly, on validation data.
 
-    Every method has the same number of trials over a stated search space, with the same seeds.
+    Every method has the same number of trials over a stated search space, with the same seeds, and evaluates the same
+    number of gradients per client and round: --local-steps, or what one epoch of the median client takes.
     """
     from ..methods import entry
     from ..report import terminal
@@ -65,12 +67,14 @@ def tune(
     fixed = by_method(assignments(set_), names)
     given = {k: v for k, v in ctx.params.items() if k != "budget"}  # of trials; a recipe's is of bytes
     base = asked(given, diagnostics=False)
+    check_steps(own_steps, base)
     talk = not (quiet or as_json)
     with terminal.waiting(err, f"reading {base.data}", not talk):
         dataset = read_data(base)
     with terminal.progress(err) as bar:
         task = bar.add_task("", total=len(names) * budget, note="", left="", visible=talk)
-        for tuning, method, number in tune_all(base, names, each_seed, dataset, budget, sampler, folder, fixed):
+        trials = tune_all(base, names, each_seed, dataset, budget, sampler, folder, fixed, own_steps)
+        for tuning, method, number in trials:
             last = tuning.trials[method][-1]
             said = "failed" if last.score is None else f"{last.score:.4f}"
             bar.update(task, description=method, advance=1, note=f"validation {said}")
@@ -89,8 +93,11 @@ def _show_tuning(tuning: Tuning, folder: Path | None) -> None:
     for method, trials in tuning.trials.items():
         best, failed = tuning.best(method), sum(t.score is None for t in trials)
         scores = [f"{t.score:.4f}" if t and t.score is not None else "failed" for t in (trials[0], best)]
-        words.append([method, *scores, f"{len(trials)}" + (f" ({failed} failed)" if failed else "")])
-    out.print(terminal.lines("validation accuracy", ["method", "defaults", "best", "trials"], words))
+        work = "-" if best is None or best.gradients is None else f"{best.gradients:.0f}"
+        words.append([method, *scores, work, f"{len(trials)}" + (f" ({failed} failed)" if failed else "")])
+    heads = ["method", "defaults", "best", "gradients per client", "trials"]
+    out.print(terminal.lines("validation accuracy", heads, words))
+    out.print(terminal.work(tuning.base.local_steps, tuning.own_work()))
     out.print("Mean over clients (chosen models) and seeds; no test data were looked at. To compare with the best:")
     for method in tuning.trials:
         if (line := tuning.set_line(method)) is not None:

@@ -74,7 +74,7 @@ class LocalEngine:
         return int(self._taken.sum())
 
     def taken(self, ids: Tensor) -> Tensor:
-        """How many local steps each of these clients has taken."""
+        """How many minibatch gradients each of these clients has evaluated in training."""
         return self._taken[ids]
 
     @property
@@ -191,7 +191,7 @@ class LocalEngine:
         if stage == "train":
             new, message = self.method.client(state, down, stack)
             self._check_finite(round, stack.ids, new | message)
-            self._taken[torch.from_numpy(stack.ids)] += torch.from_numpy(stack.taken)
+            self._taken[torch.from_numpy(stack.ids)] += torch.from_numpy(stack.gradients())
             return new, message
         if stage == "diagnose":
             return {}, self.method.diagnose(state, down, stack)
@@ -203,12 +203,12 @@ class LocalEngine:
         raise SartorError(f"a stage is train, evaluate, diagnose or personal; got {stage!r}.")
 
     def _evaluate(self, state: State, down: State, shared: Tensor | None, stack: Stack) -> State:
-        """Scores of both models; and "personal/steps" [c], what it took to make the personal ones: none where they are
-        kept, else fine-tuning (a step over all data counts as one)."""
+        """Scores of both models; and "personal/steps" [c], the gradients it took to make the personal ones: none where
+        they are kept, else those of fine-tuning."""
         out: State = {}
         personal = self.method.personal(state, down, stack)
         if personal is not None:
-            out["personal/steps"] = torch.from_numpy(stack.taken + stack.passes).double()
+            out["personal/steps"] = torch.from_numpy(stack.gradients()).double()
         for name, theta in (("personal", personal), ("global", shared)):
             if theta is None:
                 continue

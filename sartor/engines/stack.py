@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,7 +18,17 @@ from ..seeds import hashes, orders
 from ..tasks import compiled, linear_steps
 
 _SWEEP = 1024  # samples of each client that a pass without training looks at in one go
+_BATCH = 20  # samples of a minibatch, where a client has drawn none: those of the solvers' defaults
 _STATISTICS = 2048  # training samples of each client behind its batch-normalisation statistics
+
+
+class _Work:
+    """What the clients of a stack, and of those taken from it, have computed; the last place counts for nobody."""
+
+    def __init__(self, clients: int) -> None:
+        self.taken = np.zeros(clients + 1, dtype=np.int64)  # minibatch gradients
+        self.passes = np.zeros(clients + 1, dtype=np.int64)  # gradients over all data
+        self.batch: int | None = None  # the smallest batches that were drawn
 
 
 class Stack:
@@ -32,10 +43,8 @@ class Stack:
         self.share = share[:, None]
         self.visits = visits
         self.samples = torch.as_tensor(self.counts, device=data.x.device)
-        self.taken = np.zeros(len(ids), dtype=np.int64)  # minibatch steps of each client in this round
-        self.passes = 0  # gradients over all data of everyone
         self.most_steps: int | None = None  # of a client in this round; none: as many as the method likes
-        self._counter = self.taken, np.arange(len(ids))
+        self._work, self._places = _Work(len(ids)), np.arange(len(ids))
         self._orders: dict[tuple[int, int], tuple[int, tuple[Tensor, Tensor, Tensor]]] = {}
 
     # --- training ---------------------------------------------------------------------------------------------------
@@ -55,16 +64,17 @@ class Stack:
 
     def _takes(self, size: int, epochs: int, steps: int | None) -> np.ndarray:
         """[c] how many batches each client takes."""
+        self._work.batch = min(self._work.batch or size, size)
         per_epoch: np.ndarray = -(-self.counts // size)
         self._afford(int(per_epoch.max()) * epochs if steps is None else steps)  # Python's whole numbers: no overflow
         return per_epoch * epochs if steps is None else np.full(len(self.ids), steps)
 
-    def _afford(self, steps: int) -> None:
+    def _afford(self, steps: int | np.ndarray) -> None:
         """Refuse steps beyond what is allowed, before memory is taken for their batches."""
-        if self.most_steps is not None:  # read by a site only: a simulation pays nothing
-            gone = int(self._counter[0].max(initial=0)) + self.passes
+        if self.most_steps is not None:  # at a site only: a simulation pays nothing
+            gone = int(self._work.taken.max()) + int(self._work.passes.max())
             text = f"a client would take more than {self.most_steps} local steps in this round"
-            need(gone + steps <= self.most_steps, f"{text}; the method or its solver asks for too many.")
+            need(gone + int(np.max(steps)) <= self.most_steps, f"{text}; the method or its solver asks for too many.")
 
     def _order(self, stream: int, size: int, until: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
         """Rows, targets and weights [batches, c, size] of everyone's batches up to the number `until` [c]: epoch after
@@ -164,7 +174,7 @@ class Stack:
     def full_grad(self, theta: Tensor) -> Tensor:
         total = torch.zeros_like(theta)
         self._afford(1)
-        self.passes += 1
+        np.add.at(self._work.passes, self._places, 1)
         for here, batch in self._sweep("train", _SWEEP):
             total[here] += self.task.grad(theta[here], batch, train=False)
         return total
@@ -181,17 +191,34 @@ class Stack:
         at = places.to(self.visits.device)
         made = Stack(self.task, self.data, self.ids[places.numpy()], self.visits[at], self.round, self.seed)
         made.clients, made.share, made.most_steps = self.clients, self.share[at], self.most_steps
-        made._counter = self._counter[0], self._counter[1][places.numpy()]
+        made._work, made._places = self._work, self._places[places.numpy()]
         return made
+
+    def counting(self, rows: Tensor) -> Stack:
+        made = copy.copy(self)
+        made._places = np.where(rows.cpu().numpy(), self._places, len(self._work.taken) - 1)
+        return made
+
+    def gradients(self) -> np.ndarray:
+        """[c] the minibatch gradients that each client has evaluated. One over all of its data counts as the batches
+        that it consists of: of the (smallest) size that was drawn in this round, or of 20 where none was."""
+        each: np.ndarray = -(-self.counts // (self._work.batch or _BATCH))
+        found: np.ndarray = self._work.taken[:-1] + self._work.passes[:-1] * each
+        return found
 
     def _count(self, a: int, steps: int | np.ndarray = 1) -> None:
         """The first `a` clients have taken so many steps; a stack taken from another counts there."""
-        self._afford(int(np.max(steps)))
-        taken, places = self._counter
-        np.add.at(taken, places[:a], steps)
+        self._afford(steps)
+        np.add.at(self._work.taken, self._places[:a], steps)
 
     def vjp(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Back]:
-        return self.task.vjp(theta, batch)
+        outputs, back = self.task.vjp(theta, batch)
+
+        def counted(slope: Tensor) -> Tensor:
+            self._count(len(theta))
+            return back(slope)
+
+        return outputs, counted
 
     def design(self) -> tuple[Tensor, Tensor, Tensor]:
         _, batch = next(self._sweep("train", int(self.counts.max())))

@@ -14,18 +14,19 @@ batches, as the authors' code does. G may be solved by any method that trains an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import ClientStack, Method, Problem, Sent, Server, State
+from ..core import ClientStack, Method, Problem, Sent, Server, State, uncounted
 from ..couplings import Quadratic
 from ..errors import need, positive
 from ..solvers import SGD, Solver
 from .fedavg import FedAvg
 from .parts.diagnostics import inner_loop_warnings, prox_facts
+from .parts.split_steps import lasting, two_parts
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,17 @@ class Ditto(Method):
     @property
     def sends(self) -> tuple[Sent, ...]:  # type: ignore[override]
         return self.G.sends
+
+    def unsplit(self) -> str:
+        return self.G.unsplit() or (uncounted(self.solver) if self.joint else "")
+
+    def split(self, steps: int) -> Method:
+        single = self.global_method is None
+        first = (self.global_solver or self.solver) if single else None
+        r, s = two_parts("Ditto", first, self.solver, steps) if self.joint else (steps, steps)
+        G = self.G.spending(r)
+        other = {"global_solver": getattr(G, "solver", None)} if single else {"global_method": G}
+        return replace(self, solver=lasting(self.solver, s), **other)
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         server, state = self.G.init(problem)
@@ -129,6 +141,7 @@ ABOUT = {
     },
     "tune": {"lam": "log(0.01, 10)", "global_solver.lr": "log(0.005, 0.5)"},
     "cite": ["li2021ditto"],
+    "local_steps": "r + s = N: w and v in the proportion of their own steps, or halves",
     "cold_start": "v from w: each visit the solver's steps on f + λ/2 ‖v − w‖²",
     "privacy": {
         "sends": "what its global method sends (FedAvg: the model w_k); v_k stays at home",

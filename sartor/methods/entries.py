@@ -15,6 +15,7 @@ under a name holds for that name.
     preset       settings that make it this method, written as in a recipe
     tune         what `sartor tune` searches beside the solver's step size: "log(0.01, 10)", "flat(0, 1)", "oneof(1, 2)"
     cite         keys of report/papers.bib, or BibTeX entries
+    local_steps  how --local-steps N is split among its loops, where it has more than one
     cold_start   what a client gets that joins after training
     privacy      what a client "sends"; whether noise can be added at the "server", at the "client"
 """
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from ..core import Method
 
 _START = "\nABOUT = "
-_OF_A_NAME = ("line", "paper", "preset", "tune", "cite", "cold_start", "privacy")
+_OF_A_NAME = ("line", "paper", "preset", "tune", "cite", "local_steps", "cold_start", "privacy")
 _OF_A_FILE = ("class", "factories", "title", "order", "names", "settings", *_OF_A_NAME)
 
 
@@ -52,6 +53,7 @@ class Entry:
     preset: Mapping[str, Any] = field(default_factory=dict)
     tune: Mapping[str, str] = field(default_factory=dict)
     cite: tuple[str, ...] = ()
+    local_steps: str = ""
     cold_start: str = ""
     privacy: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)

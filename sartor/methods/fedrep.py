@@ -11,17 +11,18 @@ trains them together. The personal model is h_i ∘ φ with the latest φ; there
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import ClientStack, State
+from ..core import ClientStack, Method, State, uncounted
 from ..couplings import Free
 from ..solvers import SGD, Solver
 from .parts.body_and_head import SplitModel
 from .parts.other_losses import ModelPart
+from .parts.split_steps import lasting, two_parts
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,14 @@ class FedRep(SplitModel):
     head_solver: Solver | None = None  # none: the same as `solver`
     aggregate: Aggregator = mean
     own: ClassVar[str] = "head"
+
+    def unsplit(self) -> str:
+        return uncounted(self.solver) or uncounted(self.head_solver or self.solver)
+
+    def split(self, steps: int) -> Method:
+        head = self.head_solver or self.solver
+        h, b = two_parts("FedRep", head, self.solver, steps)
+        return replace(self, head_solver=lasting(head, h), solver=lasting(self.solver, b))
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         h = self.own_head(state, down, local)
@@ -55,6 +64,7 @@ ABOUT = {
     "names": {"fedrep": {"line": "shared representation, own head, trained in turn"}},
     "settings": {"head_solver": "the solver of the head; none: the same as `solver`"},
     "cite": ["collins2021fedrep"],
+    "local_steps": "head + body = N: in the proportion of their own steps, or halves",
     "cold_start": (
         "the shared representation as it is, under a head of its own, trained alone from the first head (heads "
         "are never sent, so there is none to begin with)"

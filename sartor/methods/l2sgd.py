@@ -49,6 +49,9 @@ class L2SGD(Method):
             need(0 < self.p < 1, f"L2GD needs 0 < p < 1; got {self.p}.")
             need(isinstance(self.solver, SGD), "L2GD takes plain gradient steps; use the sgd solver.")
 
+    def unsplit(self) -> str:
+        return super().unsplit() if self.p is None else "L2GD's coin decides how many steps a round has"
+
     def init(self, problem: Problem) -> tuple[Server, State]:
         x = problem.start
         return remembering(problem.clients, x, self.aggregate), {"x": x}

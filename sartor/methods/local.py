@@ -1,4 +1,7 @@
-"""Local training: every client on its own data, nothing sent. What federating has to beat."""
+"""Local training: every client on its own data, nothing sent. What federating has to beat.
+
+Every client trains in every round, whatever the cohort: training alone needs nobody's invitation.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ class LocalOnly(Method):
     """Each client trains alone; nothing is sent."""
 
     solver: Solver = SGD()
+    train_all = True
     sends = ()
 
     def init(self, problem: Problem) -> tuple[Server, State]:

@@ -14,7 +14,8 @@ exactly ηλ, so w settles only to that resolution.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -24,6 +25,7 @@ from ..couplings import Projected, Projection
 from ..errors import need, positive
 from ..solvers import SGD, Solver
 from .parts.diagnostics import prox_facts
+from .parts.split_steps import lasting, nested
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,16 @@ class LpProj(Method):
     train_all: bool = False
     solver: Solver = SGD()
     aggregate: Aggregator = mean
+    lengths: ClassVar[tuple[str, ...]] = ("R",)
 
     def __post_init__(self) -> None:
         need(self.p >= 1, f"Lp-Proj needs p >= 1 (a norm); got {self.p}.")
         positive("Lp-Proj", lam=self.lam, eta=self.eta, beta=self.beta, d_sub=self.d_sub)
         need(self.R >= 1, f"Lp-Proj needs R >= 1 local rounds; got {self.R}.")
+
+    def split(self, steps: int) -> Method:
+        R, K = nested(self.R, getattr(self.solver, "steps", None), steps)
+        return replace(self, R=R, solver=lasting(self.solver, K))
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         w = self.P(len(problem.start)).project(problem.start[None])[0]
@@ -111,6 +118,7 @@ ABOUT = {
         "R": "local rounds",
     },
     "cite": ["lin2022lpproj"],
+    "local_steps": "R·K = N: R is the divisor of N nearest to its own",
     "cold_start": (
         "x from the first model (w is a point of the subspace, no model): each visit steps on f + (λ/p) ‖w − Px‖_p^p"
     ),

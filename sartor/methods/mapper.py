@@ -14,17 +14,18 @@ at a time, we ask a cohort.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import ClientStack, Method, Problem, Server, State
+from ..core import ClientStack, Method, Problem, Server, State, uncounted
 from ..couplings import Free
 from ..errors import need
 from ..solvers import SGD, Solver
 from .parts.other_losses import Mixed
+from .parts.split_steps import lasting
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,23 @@ class Mapper(Method):
     weighting: str = "size"
     solver: Solver = SGD()
     aggregate: Aggregator = mean
+    central_solver: Solver | None = None  # of h_c; none: the same as `solver`
 
     def __post_init__(self) -> None:
         super().__post_init__()
         good = len(self.lambdas) > 0 and all(0 <= v <= 1 for v in self.lambdas)
         need(good, f"mapper needs lambdas in [0, 1], at least one; got {list(self.lambdas)}.")
+
+    def unsplit(self) -> str:
+        return uncounted(self.solver) or uncounted(self.central_solver or self.solver)
+
+    def split(self, steps: int) -> Method:
+        """Every λ but 0 has the same share, and h_c what is left."""
+        loops = 1 + sum(value > 0 for value in self.lambdas)
+        need(steps >= loops, f"mapper needs local_steps >= {loops}: one for each λ > 0 and one for h_c; got {steps}.")
+        share, central = steps // loops, self.central_solver or self.solver
+        left = steps - share * (loops - 1)
+        return replace(self, solver=lasting(self.solver, share), central_solver=lasting(central, left))
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         h = problem.start
@@ -50,13 +63,15 @@ class Mapper(Method):
         lowest = torch.full_like(lam, torch.inf)
         for value in self.lambdas:
             view = Mixed(local, value, h_c)
-            h = self.solver.minimise(view, state["h"], Free(), stream=1)
+            h = state["h"]
+            if value > 0:  # at λ = 0 the loss does not know it
+                h = self.solver.minimise(view, h, Free(), stream=1)
             loss, own = view.validation(h)[1], view.full_loss(h)
             loss = torch.where(torch.isnan(loss), own, loss)[:, None]
             better = loss < lowest
             h_l, lam = torch.where(better, h, h_l), torch.where(better, value, lam)
             lowest = torch.where(better, loss, lowest)
-        h_c = self.solver.minimise(Mixed(local, 1 - lam, h_l), h_c, Free())
+        h_c = (self.central_solver or self.solver).minimise(Mixed(local, 1 - lam, h_l), h_c, Free())
         return {"h": h_l, "lambda": lam}, {"w": h_c}
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
@@ -71,8 +86,12 @@ ABOUT = {
     "order": 110,
     "paper": "Mansour et al. 2020",
     "names": {"mapper": {"line": "the best of a few mixtures of a local and the central model"}},
-    "settings": {"lambdas": "the mixtures to try: the share of the local model in each"},
+    "settings": {
+        "lambdas": "the mixtures to try: the share of the local model in each",
+        "central_solver": "the solver of the central model; none: the same as `solver`",
+    },
     "cite": ["mansour2020three"],
+    "local_steps": "the same number for each λ > 0, what is left for h_c",
     "cold_start": "h from w; the best of the mixtures on its validation data (on its training data if it has none)",
     "privacy": {"sends": "its copy of the global model; h and λ stay", "server": "yes", "client": "yes"},
 }

@@ -17,6 +17,7 @@ keep their α (the paper's dropped nodes). The personal models are w_t(α); ther
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -35,12 +36,16 @@ class MOCHA(Method):
     epsilon: float = 1e-3
     epochs: int = 1
     omega_every: int = 1
+    lengths: ClassVar[tuple[str, ...]] = ("epochs",)
     sends = (Sent("v", against="sum"),)
 
     def __post_init__(self) -> None:
         positive("MOCHA", lam1=self.lam1, epsilon=self.epsilon)
         not_negative("MOCHA", lam2=self.lam2, omega_every=self.omega_every)
         need(self.epochs >= 1, f"MOCHA needs epochs >= 1; got {self.epochs}.")
+
+    def unsplit(self) -> str:
+        return "MOCHA takes dual coordinate steps, a sample at a time, and no gradients"
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         need(

@@ -14,7 +14,7 @@ over all of the client's training data.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from ..couplings import Free
 from ..errors import one_of, positive
 from ..solvers import SGD, Solver
 from .parts.other_losses import View
+from .parts.split_steps import each_of, lasting
 
 
 class Meta(View):
@@ -74,6 +75,11 @@ class PerFedAvg(Method):
         positive("Per-FedAvg", alpha=self.alpha, delta=self.delta)
         one_of("Per-FedAvg", "variant", self.variant, ["HF", "FO"])
 
+    def split(self, steps: int) -> Method:
+        """A step takes ∇f(w) and ∇f(w̃), and with the Hessian two more."""
+        taken = each_of(f"Per-FedAvg ({self.variant})", 4 if self.variant == "HF" else 2, steps)
+        return replace(self, solver=lasting(self.solver, taken))
+
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         view = Meta(local, self.alpha, self.delta if self.variant == "HF" else None)
         return {}, {"w": self.solver.minimise(view, down["w"], Free())}
@@ -98,6 +104,7 @@ ABOUT = {
     },
     "tune": {"alpha": "log(0.001, 0.1)"},
     "cite": ["fallah2020perfedavg"],
+    "local_steps": "N/4 steps, of four gradients each (HF), or N/2, of two (FO); N must be a multiple",
     "cold_start": "the global model after one step α over all its data",
     "privacy": {"sends": "its model", "server": "yes", "client": "yes"},
 }

@@ -14,7 +14,8 @@ sartor/papers/authors/ has it for the experiments that repeat them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -24,6 +25,7 @@ from ..couplings import Quadratic
 from ..errors import need, one_of, positive
 from ..solvers import SGD, Solver
 from .parts.diagnostics import inner_loop_warnings, prox_facts
+from .parts.split_steps import lasting, nested
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,17 @@ class PFedMe(Method):
     weighting: str = "uniform"
     solver: Solver = SGD(steps=5, reuse=True)
     aggregate: Aggregator = mean
+    lengths: ClassVar[tuple[str, ...]] = ("R",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         positive("pFedMe", lam=self.lam, eta=self.eta, beta=self.beta)
         need(self.R >= 1, f"pFedMe needs R >= 1 local rounds; got {self.R}.")
         one_of("pFedMe", "start", self.start, ["theta", "w"])
+
+    def split(self, steps: int) -> Method:
+        R, K = nested(self.R, getattr(self.solver, "steps", None), steps)
+        return replace(self, R=R, solver=lasting(self.solver, K))
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         w = problem.start
@@ -94,6 +101,7 @@ ABOUT = {
     },
     "tune": {"lam": "log(0.1, 30)", "eta": "log(0.005, 1)"},
     "cite": ["dinh2020pfedme"],
+    "local_steps": "R·K = N: K is the divisor of N nearest to its own",
     "cold_start": "θ from w: each visit R rounds of proximal steps",
     "privacy": {"sends": "w_i; θ_i stays", "server": "yes", "client": "yes"},
 }

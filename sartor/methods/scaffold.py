@@ -5,13 +5,15 @@
     server:       x = x + η_g/|S| Σ_S (y_i − x),   c = c + 1/N Σ_S (c_i⁺ − c_i)
 
 The solver holds (K, η_l). Option I costs a pass over the client's data and goes with any solver; option II is free and
-needs plain SGD: with momentum or decay (x − y_i)/(Kη_l) is no mean of gradients. All clients weigh alike. The message
-holds y_i in place of y_i − x, so that an aggregator sees models. There is no personal model.
+needs plain SGD: with momentum or decay (x − y_i)/(Kη_l) is no mean of gradients. With a given number of local steps it
+is II. All clients weigh alike. The message holds y_i in place of y_i − x, so that an aggregator sees models. There is
+no personal model.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -31,14 +33,23 @@ class SCAFFOLD(Method):
     server_lr: float = 1.0
     solver: Solver = SGD()
     aggregate: Aggregator = mean
+    lengths: ClassVar[tuple[str, ...]] = ("option",)
     sends = (Sent("w"), Sent("c", "c", "sum"))
 
     def __post_init__(self) -> None:
         positive("SCAFFOLD", server_lr=self.server_lr)
         one_of("SCAFFOLD", "option", self.option, ["I", "II"])
-        s = self.solver
-        plain = isinstance(s, SGD) and not (s.momentum or s.weight_decay or s.reuse)
-        need(self.option == "I" or plain, "SCAFFOLD's option II needs sgd without momentum or decay; use option I.")
+        plain = self.option == "I" or _plain(self.solver)
+        need(plain, "SCAFFOLD's option II needs sgd without momentum or decay; use option I.")
+
+    def unsplit(self) -> str:
+        if self.option == "I" and not _plain(self.solver):
+            return "option I takes a pass over the client's data, and option II needs sgd without momentum or decay"
+        return super().unsplit()
+
+    def split(self, steps: int) -> Method:
+        """By option II, which is made of the steps: the pass of option I is longer at some clients than at others."""
+        return replace(super().split(steps), option="II")  # type: ignore[type-var]
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         x = problem.start
@@ -71,6 +82,11 @@ class SCAFFOLD(Method):
         return {"gradient_mean": local.full_grad(down["w"].contiguous())}
 
 
+def _plain(solver: Solver) -> bool:
+    """Whether (x − y_i)/(Kη_l) is the mean of its gradients."""
+    return isinstance(solver, SGD) and not (solver.momentum or solver.weight_decay or solver.reuse)
+
+
 ABOUT = {
     "class": "SCAFFOLD",
     "order": 200,
@@ -83,6 +99,7 @@ ABOUT = {
         "server_lr": "η_g, the server's step",
     },
     "cite": ["karimireddy2020scaffold"],
+    "local_steps": "N steps, by option II",
     "cold_start": "the global model",
     "privacy": {
         "sends": "y_i and c_i⁺ − c_i",

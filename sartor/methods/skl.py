@@ -3,6 +3,7 @@
     w* by FedAvg;   client k:  min_w  F_k(w) + λ/2 ( D_KL(f(w) ‖ f(w*)) + D_KL(f(w*) ‖ f(w)) ),  started at w*
     f(w): the softmax of the outputs, on the same samples as F_k
     with outputs z, p = softmax(z), q = softmax(z*), r = log p − log q:   ∂/∂z = p (r − <p, r>) + p − q
+    and of F_k, the cross-entropy with the class y:   ∂/∂z = p − e_y;   both go back through the model in one pass
 
 The divergences are means over the batch. The personal model is made when it is asked for, and neither sent nor kept.
 A task without class probabilities (squared, hinge or a loss of one's own) is refused.
@@ -32,11 +33,12 @@ class NearPredictions(View):
 
     def grad(self, theta: Tensor, batch: Batch) -> Tensor:
         z, back = self.local.vjp(theta, batch)
+        y = torch.nn.functional.one_hot(batch.y, z.shape[-1]).to(z.dtype)
         log_p = torch.log_softmax(z, -1)
         log_q = torch.log_softmax(self.local.vjp(self.w[: len(theta)], batch)[0], -1)
         p, r = log_p.exp(), log_p - log_q
         slope = p * (r - (p * r).sum(-1, keepdim=True)) + p - log_q.exp()
-        return self.local.grad(theta, batch).add_(back(self.lam / 2 * batch.weight[..., None] * slope))
+        return back(batch.weight[..., None] * (p - y + self.lam / 2 * slope))
 
 
 @dataclass(frozen=True)

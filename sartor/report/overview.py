@@ -13,7 +13,7 @@ from . import chart_style
 from .entries import Material
 from .pieces import Chart, Part, Section, Shown, Table, Words, plain
 from .sentences import judged
-from .terminal import against, cell, explain, megabytes, one_line, row_name, worth
+from .terminal import against, cell, explain, gradients, megabytes, one_line, row_name, worth
 
 
 def sections(material: Material) -> list[Section]:
@@ -120,10 +120,17 @@ def _methods(rows: Sequence[dict[str, Any]]) -> Table:
         spent = [Shown(megabytes(r[k]), r[k]) for k in ("bytes_up", "bytes_down")]
         seconds = Shown("-" if r["seconds"] is None else f"{r['seconds']:.1f}", r["seconds"])
         gain = Shown(against(r), None if r["gain"] is None else r["gain"] - r["lose"])
-        cells.append([row_name(r) + star, *scores, gain, *spent, *(column[i] for column in more.values()), seconds])
+        work = Shown(gradients(r, rows), r["gradients"] and r["gradients"]["total"])
+        cells.append(
+            [row_name(r) + star, *scores, gain, work, *spent, *(column[i] for column in more.values()), seconds]
+        )
     heads = [m if m != "oracle" else "oracle (on test data)" for m in models]
     paid = [name.replace("\n", " ") for name in more]
-    return Table(["method", *heads, "vs local", "MB up", "MB down", *paid, "seconds"], cells, id="methods-table")
+    return Table(
+        ["method", *heads, "vs local", "gradients per client", "MB up", "MB down", *paid, "seconds"],
+        cells,
+        id="methods-table",
+    )
 
 
 def by_client(material: Material, most: int = 100) -> Section | None:

@@ -12,6 +12,7 @@ from ..errors import SartorError
 from ..run.assemble import resolve
 from ..run.recipe import SETTINGS, SOLVER_OPTIONS, Recipe, tables
 from ..spelling import split_compressor
+from ..study.equal_work import with_steps
 from ..study.scenarios import Scenario
 from .entries import Material
 from .pieces import CodeBlock, Part, Section
@@ -44,7 +45,7 @@ def _told(plan: Mapping[str, Any]) -> dict[str, Any]:
     for entrant in plan["methods"]:
         method = split_compressor(entrant)[0]
         base = {"method": method, "settings": plan["settings"].get(method, {}), "solver": plan["recipe"]["solver"]}
-        own[entrant] = resolve(Recipe(**base)).settings
+        own[entrant] = resolve(with_steps(Recipe(**base), plan["recipe"].get("local_steps"))).settings
     return told | own
 
 
@@ -61,7 +62,7 @@ def of_run(recipe: Mapping[str, Any]) -> str:
     """The command that repeats a run, from its recipe.toml: what is not as it would be anyway is said."""
     method = str(recipe["method"])
     words = ["sartor", "run", "--method", method, *_options(recipe)]
-    for name, value in _own(method, recipe.get("settings", {})):
+    for name, value in _own(method, recipe.get("settings", {}), recipe.get("local_steps")):
         words += ["--set", f"{name}={value}"]
     return shlex.join([*words, "--seed", str(recipe.get("seed", 0)), "--out", "runs/again"])
 
@@ -70,6 +71,7 @@ def of_comparison(plan: Mapping[str, Any]) -> str:
     """The command that repeats a comparison, from its plan.json."""
     words = ["sartor", "compare", "--methods", ",".join(plan["methods"])]
     words += ["--seeds", ",".join(map(str, plan["seeds"])), *_options(plan["recipe"], skip=Scenario._fields)]
+    words += [] if plan["recipe"].get("local_steps") else ["--own-steps"]
     plain = {"attack": ["none"], "attackers": [0.0], "aggregator": ["mean"]}
     for key in Scenario._fields:
         values = list(dict.fromkeys(c[key] for c in plan["cells"]))
@@ -101,10 +103,10 @@ def _options(recipe: Mapping[str, Any], skip: Sequence[str] = ()) -> list[str]:
     return words
 
 
-def _own(method: str, settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _own(method: str, settings: Mapping[str, Any], local_steps: int | None) -> list[tuple[str, str]]:
     """The settings that are not the method's defaults, dotted."""
     try:
-        usual = dict(leaves(resolve(Recipe.of({"method": method})).settings))
+        usual = dict(leaves(resolve(Recipe.of({"method": method, "local_steps": local_steps})).settings))
     except SartorError:
         usual = {}
     mine = dict(leaves(settings))

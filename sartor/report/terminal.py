@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -132,6 +132,32 @@ def against(row: dict[str, Any]) -> str:
     return "-" if row["gain"] is None else f"+{row['gain']} −{row['lose']}"
 
 
+def gradients(row: dict[str, Any], rows: Sequence[dict[str, Any]] = ()) -> str:
+    """Minibatch gradients per client in training, and those of fine-tuning: "1000+20"; marked where a method's are its
+    own among others that have the same."""
+    found = row["gradients"]
+    if found is None:
+        return "-"
+    mark = "†" if row["own_work"] and any(r["local_steps"] for r in rows) else ""
+    tuned = f"+{found['finetuning']:.0f}" if found["finetuning"] else ""
+    return f"{found['training']:.0f}{tuned}{mark}"
+
+
+def work(steps: int | None, own: Mapping[str, str]) -> str:
+    """What each client computes in a round, and whose number cannot be chosen."""
+    if steps is None:
+        return "Work: each method takes its own local steps (--local-steps N makes them the same)."
+    text = f"Work: {steps} minibatch gradients per client and round for every method, split among its loops."
+    return text + "".join(f" † {who} takes its own: {why}." for who, why in own.items())
+
+
+def work_of(rows: Sequence[dict[str, Any]]) -> str:
+    """The same from a comparison's rows; where they do not agree, each has its own."""
+    given = {r["local_steps"] for r in rows if not r["own_work"] and r["seeds"]}
+    own = {row_name(r): r["own_work"] for r in rows if r["own_work"]}
+    return work(given.pop() if len(given) == 1 else None, own)
+
+
 def comparison(rows: Sequence[dict[str, Any]], console: Console) -> Table:
     """Accuracy of the three models of each method, who gains and loses against local training, bytes, seconds.
 
@@ -185,12 +211,12 @@ def _comparison(rows: Sequence[dict[str, Any]], wide: bool) -> Table:
     for name in [f"{m}\nmean   ±std worst" for m in SHOWN] if wide else ["model", "mean", "std", "worst"]:
         table.add_column(name, no_wrap=True, justify="left" if wide or name == "model" else "right")
     more = worth(rows)
-    for name in ("vs\nlocal", "MB\nup", "MB\ndown", *more, "s"):
+    for name in ("vs\nlocal", "grads", "MB\nup", "MB\ndown", *more, "s"):
         table.add_column(name, justify="right", no_wrap=True)
     for i, r in enumerate(rows):
         seconds = "-" if r["seconds"] is None else f"{r['seconds']:.1f}"
         spent = [megabytes(r["bytes_up"]), megabytes(r["bytes_down"]), *(column[i] for column in more.values())]
-        cost = [against(r), *spent, seconds]
+        cost = [against(r), gradients(r, rows), *spent, seconds]
         star = "*" if r["chosen"] and r["chosen"]["accuracy_mean"] == best else ""
         look = "red" if not r["seeds"] else "bold" if star else ""
         for line in (_one_row if wide else _row_per_model)(r, cost, star):
@@ -237,7 +263,12 @@ def explain(rows: Sequence[dict[str, Any]], seeds: int) -> str:
         "chosen: per client the better of its two models on validation data",
         *([] if grid else ["*: the best"]),
     ]
-    lines = ["; ".join(parts) + "."]
+    lines = ["; ".join(parts) + ".", work_of(rows)]
+    if any(r["gradients"] for r in rows) and not grid:
+        lines.append(
+            "grads: minibatch gradients that a client evaluated in the whole run, in the mean; +: for fine-tuning its "
+            "last model."
+        )
     if of and not grid:
         lines.append(
             f"vs local: of {of} clients over all seeds, how many are better (+) and worse (−) off with their "
@@ -333,11 +364,21 @@ def one_line(summary: dict[str, Any]) -> str:
         rounds += f" (reported: round {summary['reported_round']}, the best on validation data)"
     return (
         f"{summary['method']} after {rounds}: {models or 'no test data'}; {megabytes(summary['bytes_up'])} MB up, "
-        f"{megabytes(summary['bytes_down'])} MB down, {summary['seconds']:.1f} s{speed(summary)}{thrift(summary)}"
+        f"{megabytes(summary['bytes_down'])} MB down, {evaluated(summary)}{summary['seconds']:.1f} s{speed(summary)}"
+        f"{thrift(summary)}"
         f"{trouble(summary)}"
         f"{'; ' + unseen(held) if (held := summary.get('unseen')) else ''}"
         f"{'; ' + private(found) if (found := summary.get('privacy')) else ''}"
     )
+
+
+def evaluated(summary: dict[str, Any]) -> str:
+    """The gradients of a client, in training and in fine-tuning."""
+    found = summary.get("gradients_per_client")
+    if found is None:
+        return ""
+    tuned = f" and {found['finetuning']:.0f} to fine-tune" if found["finetuning"] else ""
+    return f"{found['training']:.0f} gradients per client{tuned}, "
 
 
 def thrift(summary: dict[str, Any]) -> str:

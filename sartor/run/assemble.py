@@ -40,7 +40,7 @@ from .newcomers import held_out, hold_out
 from .recipe import SETTINGS, Attacked, Evaluation, Execution, Federation, Learning, Recipe, Traffic
 from .result import Result
 from .rounds import Run
-from .settings import aggregator, attack, compressor, method_from, to_table
+from .settings import aggregator, attack, compressor, given_lengths, method_from, to_table, with_local_steps
 
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -88,7 +88,25 @@ def resolve(recipe: Recipe) -> Recipe:
 def _method(recipe: Recipe) -> Method:
     aggregator(recipe.aggregator)
     own = recipe.settings if recipe.aggregator == "mean" else recipe.settings | {"aggregate": recipe.aggregator}
-    return method_from(recipe.method, own, recipe.solver)
+    made = method_from(recipe.method, own, recipe.solver)
+    return made if recipe.local_steps is None else with_local_steps(made, own, recipe.solver, recipe.local_steps)
+
+
+def unsplit(recipe: Recipe) -> str:
+    """Why the method cannot take a given number of local steps; empty: it can."""
+    return _method(recipe.replace(local_steps=None)).unsplit()
+
+
+def says_lengths(recipe: Recipe) -> bool:
+    """Whether the recipe says itself how much a client computes in a round."""
+    method = _method(recipe.replace(local_steps=None))
+    return bool({"epochs", "steps"} & set(recipe.solver)) or bool(given_lengths(method, recipe.settings))
+
+
+def respent(recipe: Recipe, steps: int) -> Recipe:
+    """A complete recipe with another number of local steps."""
+    made = _method(recipe.replace(local_steps=None)).spending(steps)
+    return recipe.replace(local_steps=steps, settings=to_table(made), solver={})
 
 
 def _resolved(recipe: Recipe, method: Method) -> Recipe:
@@ -193,7 +211,7 @@ def assembled(recipe: Recipe, clients: Clients, folder: Path | None = None) -> t
         not exact or (full.model == "linear" and full.loss == "squared"),
         f"the exact solver needs linear with squared loss; got {full.model} with {full.loss}. Use sgd or inexact.",
     )
-    about = {name: getattr(full, name) for name in ("method", "data", "partition", "model", "seed")}
+    about = {name: getattr(full, name) for name in ("method", "data", "partition", "model", "seed", "local_steps")}
     result = prepare(
         method,
         _model(full, clients),
@@ -230,6 +248,7 @@ def prepare(
     clients: Clients,
     rounds: int = Learning.rounds,
     *,
+    local_steps: int | None = Learning.local_steps,
     seed: int = Learning.seed,
     loss: str | Loss | None = None,
     metric: Loss | None = None,
@@ -249,6 +268,7 @@ def prepare(
 
     With attackers but no attack nobody attacks, and the same clients as with one are left out of the scores.
     """
+    method = method if local_steps is None else method.spending(local_steps)
     federation, attacked = federation or Federation(), attack or Attacked()
     traffic, execution, evaluation = traffic or Traffic(), execution or Execution(), evaluation or Evaluation()
     dtype, device = _place(execution)
@@ -298,6 +318,8 @@ def prepare(
         "data": clients.about.get("source", "own"),
         "partition": _partition(clients),
         "model": type(model).__name__,
+        "local_steps": local_steps,
+        "own_work": method.unsplit() or None,
         "seed": seed,
         "attack": spelling.write(attacks.NAMES, hostility, short=True) if hostility != Attack() else "none",
         "attackers": share,

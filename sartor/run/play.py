@@ -29,6 +29,7 @@ def fit(
     clients: Clients,
     rounds: int = Learning.rounds,
     *,
+    local_steps: int | None = Learning.local_steps,
     seed: int = Learning.seed,
     loss: str | Loss | None = None,
     metric: Loss | None = None,
@@ -46,6 +47,7 @@ def fit(
 ) -> Result:
     """Run `method` for `rounds` rounds on `clients`; every client starts from the same weights.
 
+    local_steps: minibatch gradients of each client in a round, which the method splits among its loops; None: its own.
     loss: "cross-entropy", "squared", "hinge", or a function of outputs [b, k] and targets [b] that gives [b].
     metric: a function of the same kind, the higher the better, in place of accuracy or R².
     pretrained: start from the weights of `model`; else its layers are drawn anew from the seed.
@@ -67,6 +69,7 @@ def fit(
         model,
         clients,
         rounds,
+        local_steps=local_steps,
         seed=seed,
         loss=loss,
         metric=metric,

@@ -117,6 +117,13 @@ class Learning(Settings):
 
     title = "method"
     method: str = setting("flame", "the method (sartor list methods)", common=True, names="methods")
+    local_steps: int | None = setting(
+        None,
+        "minibatch gradients of each client in a round, which every method splits among its loops (pFedMe R·K, Ditto "
+        "r + s) [run: the method's own; compare, tune and advise: the same for all]",
+        least=1,
+        auto=True,
+    )
     settings: dict[str, Any] = setting({}, "the method's own fields")
     solver: dict[str, Any] = setting({}, "in place of the fields of the method's own solver")
     aggregator: str = setting(
@@ -388,8 +395,9 @@ def _checked(name: str, about: About, value: Any) -> Any:
     kinds = [k for k in about.type.split(" | ") if k in _PLAIN]
     fitting = [fit for kind in kinds if (fit := _as(value, kind)) is not NotImplemented]
     wanted = " or ".join(_PLAIN[k][1] for k in kinds if k != "None")
-    low = about.least is None or (fitting and fitting[0] >= about.least)
-    high = about.below is None or (fitting and fitting[0] < about.below)
+    inside = [fit for fit in fitting if fit is not None]
+    low = about.least is None or all(fit >= about.least for fit in inside)
+    high = about.below is None or all(fit < about.below for fit in inside)
     bounds = "" if about.least is None else f" of at least {about.least}"
     bounds += "" if about.below is None else f" and below {about.below}"
     need(bool(fitting and low and high), f"{name} is {wanted}{bounds}; got {value!r}.")

@@ -27,8 +27,9 @@ from .recipe import Federation
 
 _AT_ONCE = 4096  # clients that are scored in one go, so that scoring a large federation takes little memory
 Line = dict[str, Any]  # one line of history.jsonl
-# Clients trained and their steps; the steps of fine-tuning that the personal models of the last evaluation took (they
-# are made anew for each evaluation, so a sum would say nothing); answers left out as they hold NaN or Inf, clients not
+# Clients trained; the minibatch gradients that they evaluated (see Stack.gradients); those of fine-tuning that the
+# personal models of the last evaluation took (they are made anew for each evaluation, so a sum would say nothing);
+# answers left out as they hold NaN or Inf, clients not
 # reached, late answers; rounds in which nobody answered.
 COUNTS = ("trained", "steps", "finetune_steps", "excluded", "dropped", "late", "skipped")
 
@@ -163,6 +164,7 @@ class Run:
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
             **self.counts,
+            "gradients_per_client": self.gradients_per_client,
             **summarise(self.scores),
             "validation": validated(self.scores),
             "diagnostics": facts,
@@ -185,6 +187,13 @@ class Run:
         own = {f"client/{k}": v for k, v in self.query_clients("personal").items()}
         common = {"global": self.method.shared(self.server), "collaboration": self.method.collaboration(self.server)}
         return own | {k: v.clone() for k, v in common.items() if v is not None}
+
+    @property
+    def gradients_per_client(self) -> dict[str, float]:
+        """The mean over all clients of the minibatch gradients that each has evaluated: up to now in training, in
+        fine-tuning for its last personal model, and both together."""
+        m, trained, tuned = self.problem.clients, self.counts["steps"], self.counts["finetune_steps"]
+        return {"training": trained / m, "finetuning": tuned / m, "total": (trained + tuned) / m}
 
     @property
     def stopped(self) -> str | None:

@@ -15,7 +15,7 @@ from ..wrappers import attacks
 from ..wrappers.dynamic_lam import DynamicLam
 
 T = TypeVar("T")
-_SOLVER_FIELDS = ("solver", "global_solver", "head_solver", "finetune")
+_SOLVER_FIELDS = ("solver", "global_solver", "head_solver", "central_solver", "finetune")
 _METHOD_FIELDS = ("global_method",)  # a method inside a method: a table of its own, with its name under "method"
 _OF_EVERY_SOLVER = ("lr", "batch", "momentum", "weight_decay")  # what a method's second solver takes from the run's
 
@@ -96,6 +96,52 @@ def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any
         need(which is not None, f"{name}: {key} needs a method's name, as in {key}=fedprox; got only its settings.")
         values[key] = None if which == "none" else method_from(which, chosen, solver)
     return made.make(**values)
+
+
+def given_lengths(method: Method, settings: Mapping[str, Any]) -> list[str]:
+    """Which of the settings that were given, dotted, say how much a client computes in a round."""
+    inside = method.method if isinstance(method, DynamicLam) else method
+    inner = getattr(inside, "global_method", None)
+    own = {"epochs", "steps", *inside.lengths, *(inner.lengths if inner is not None else ())}
+    return [key for key in _dotted(settings) if key.rpartition(".")[2] in own and not key.startswith("finetune.")]
+
+
+def with_local_steps(method: Method, settings: Mapping[str, Any], solver: Mapping[str, Any], steps: int) -> Method:
+    """The method with so many gradients in a round. What was given beside them must say the same, as the settings of a
+    complete recipe do; how long fine-tuning is may be said, as it is not part of a round."""
+    for key in ("epochs", "steps"):
+        need(
+            key not in solver,
+            f"local_steps = {steps} says how many gradients a round has; got {key} = {solver.get(key)} as well. "
+            "Remove one of them.",
+        )
+    made = method.spending(steps)
+    if any(key in ("finetune.epochs", "finetune.steps") for key in _dotted(settings)):
+        made = _with_finetune(made, method)
+    before, after = (_dotted(to_table(m)) for m in (method, made))
+    for key in given_lengths(method, settings):
+        for name in dict.fromkeys([key, key.removesuffix("epochs") + "steps" if key.endswith(".epochs") else key]):
+            need(
+                before.get(name) == after.get(name),
+                f"local_steps = {steps} makes {method.name}'s {name} {after.get(name)}; got {key} = "
+                f"{_dotted(settings)[key]} as well. Remove one of them.",
+            )
+    return made
+
+
+def _with_finetune(made: Method, given: Method) -> Method:
+    """The method with the fine-tuning that was given."""
+    if isinstance(made, DynamicLam) and isinstance(given, DynamicLam):
+        return DynamicLam(_with_finetune(made.method, given.method), made.lams, made.few)
+    return replace(made, finetune=given.finetune)  # type: ignore[type-var, attr-defined]
+
+
+def _dotted(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Settings in tables as one table: {"solver": {"lr": 1}} is {"solver.lr": 1}."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        found |= _dotted(value, f"{before}{key}.") if isinstance(value, Mapping) else {before + key: value}
+    return found
 
 
 def has_lam(name: str) -> bool:

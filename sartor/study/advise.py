@@ -27,7 +27,8 @@ from ..run.play import play_recipe
 from ..run.recipe import Recipe
 from ..storage import write_json
 from .compare import Comparison, compare
-from .tune import propose, space
+from .equal_work import equal_steps, with_steps
+from .tune import propose, ranges
 
 METHODS = ("local", "fedavg", "fedavg-ft", "ditto", "pfedme", "flame", "fedamp")
 ALONE = "local"
@@ -89,7 +90,7 @@ class Advice:
     def recipe(self) -> Recipe:
         """The recommended method with its settings, ready to run."""
         own = {"method": self.recommended, "settings": self.best(self.recommended).settings}
-        return resolve(self.base.replace(**own))
+        return resolve(with_steps(self.base.replace(**own), self.base.local_steps))
 
     def on_test(self) -> dict[str, Any] | None:
         """The leader against local training on test data: paired over clients."""
@@ -181,11 +182,13 @@ def advise(
     trials: int = 12,
     cuts: int = 3,
     folder: Path | None = None,
+    own_steps: bool = False,
 ) -> Iterator[tuple[Advice, str, float]]:
     """Try methods, choose one, and report what that is worth; yields (so far, what is being done, share of the time).
 
     The first sweep and the report are made however long they take; further sweeps only where they fit into `minutes`.
-    Where no model is named, a table with classes has softmax (logistic) regression: there are rarely rows for more.
+    All methods evaluate the same number of gradients (equal_work.py), unless `own_steps`. Where no model is named, a
+    table with classes has softmax (logistic) regression: there are rarely rows for more.
     """
     methods = list(dict.fromkeys([ALONE, *methods]))
     need(minutes > 0, f"advise needs minutes > 0; got {minutes}.")
@@ -199,8 +202,10 @@ def advise(
     need(len(names) >= 2, f"advise needs at least two clients; {base.data} has {len(names)} (see --minimum).")
     how = {"parts": INSIDE, "minimum": 1, "dtype": TYPES[str(base.dtype)], "columns": base.columns}
     samples = [inside.split("natural", None, seed, **how) for seed in range(cuts)]  # type: ignore[arg-type]
+    if base.local_steps is None and not own_steps:
+        base = base.replace(local_steps=equal_steps((_recipe(base, m, {}) for m in methods), samples[0]))
     advice = Advice(base, names, minutes, {m: [] for m in methods})
-    asked = {m: propose("random", space(m), trials, [], m) for m in methods}
+    asked = {m: propose("random", ranges(m, base), trials, [], m) for m in methods}
     for m in methods:  # whatever can be refused is refused before the first trial
         assemble(_recipe(base, m, {}), samples[0])
     last = 0.0
@@ -219,7 +224,7 @@ def advise(
     advice.tried = {m: advice.tried[m] for m in good}
     place = None if folder is None else folder / "comparison"
     quick = base.replace(diagnostics=False)
-    for step in compare(quick, good, [base.seed], dataset, place, settings):
+    for step in compare(quick, good, [base.seed], dataset, place, settings, own_steps=True):
         yield advice, f"{step.method}, on test data", 1.0
         advice.table = step.table
     if folder is not None:
@@ -229,7 +234,8 @@ def advise(
 
 
 def _recipe(base: Recipe, method: str, settings: dict[str, Any]) -> Recipe:
-    return base.replace(method=method, settings=dict(settings), clients=None, diagnostics=False)
+    made = base.replace(method=method, settings=dict(settings), clients=None, diagnostics=False)
+    return with_steps(made, base.local_steps)
 
 
 def _without_test(base: Recipe, dataset: Dataset) -> tuple[list[str], Dataset]:

@@ -22,9 +22,11 @@ from ..run.rounds import COUNTS
 from ..run.settings import aggregator, attack, compressor
 from ..spelling import split_compressor
 from ..storage import read_json, read_note, write_json
+from .equal_work import equal_steps, with_steps
 from .scenarios import PLAIN, Scenario
 
 PLAN = "plan.json"  # what a comparison is to run, in its order: for whoever looks at its folder
+WORK = ("own_work", "gradients_per_client")
 SPENT = ("accuracy_per_megabyte", "rounds_to_target", "bytes_to_target")
 
 
@@ -105,6 +107,9 @@ class Comparison:
                 row[model]["accuracy_seed_std"] = float(np.std([f["accuracy_mean"] for f in found]))
         for k in ("bytes_up", "bytes_down", "seconds", *SPENT):
             row[k] = _mean([c.summary[k] for c in good]) if good else None
+        work = [c.summary.get("gradients_per_client") for c in good]  # runs of before have none
+        row["gradients"] = {k: _mean([w[k] for w in work if w]) for k in work[0] or {}} if work and all(work) else None
+        row |= {k: next((c.summary.get(k) for c in cells), None) for k in ("local_steps", "own_work")}
         row |= {k: cells[0].summary[k] for k in ("compress", "compress_down", "budget", "target_accuracy")}
         row["unseen"] = _over_seeds([c.summary["unseen"] for c in good if c.summary.get("unseen")])
         row["privacy"] = good[0].summary.get("privacy") if good else None
@@ -162,13 +167,15 @@ def compare(
     folder: Path | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     scenarios: Sequence[Scenario] = (PLAIN,),
+    own_steps: bool = False,
 ) -> Iterator[Step]:
     """Run every method in every scenario with every seed, all on the same clients; yields after every round, and when
     a cell is complete. A method may be written with a compressor of its own: "fedavg+top-k(k=0.05)".
 
     A cell that diverges, whose first round exceeds the budget, or that is refused because of its scenario (Krum with
     too few clients, an aggregator on a method that takes no mean), is kept with its reason and the others go on. With a
-    folder, finished cells are not run again.
+    folder, finished cells are not run again. All methods evaluate the same number of gradients (equal_work.py); with
+    `own_steps` each takes as many as it does by default.
     """
     for what, values in (("method", methods), ("seed", seeds)):
         need(len(set(values)) == len(values), f"a {what} is listed twice: {', '.join(map(str, values))}.")
@@ -176,6 +183,10 @@ def compare(
     plain = {m: _recipe(base, m, PLAIN, settings) for m in methods}
     for recipe in plain.values():
         resolve(recipe)
+    first = split(base.replace(seed=seeds[0]), dataset)
+    if base.local_steps is None and not own_steps:
+        base = base.replace(local_steps=equal_steps(plain.values(), first))
+        plain = {m: _recipe(base, m, PLAIN, settings) for m in methods}
     for scenario in scenarios:
         aggregator(scenario.aggregator)
         attack(scenario.attack)
@@ -183,7 +194,7 @@ def compare(
     planned = False  # not before it is sure that what is in the folder is of this comparison
     table = Comparison(plain, list(scenarios), [method for _ in seeds for _, method in cells])
     for seed in seeds:
-        clients = split(base.replace(seed=seed), dataset)
+        clients = first if seed == seeds[0] else split(base.replace(seed=seed), dataset)
         if seed == seeds[0]:  # whatever can be refused is refused before the first round
             for recipe in plain.values():
                 assemble(recipe, clients)
@@ -240,7 +251,7 @@ def _recipe(base: Recipe, entrant: str, scenario: Scenario, settings: Mapping[st
         compressor(compress)  # refuses what is no compressor
     own = dict((settings or {}).get(method, {}))
     known = {"method": method, "settings": own, "compress": base.compress if compress is None else compress}
-    return base.replace(**{**known, **scenario._asdict()})
+    return with_steps(base.replace(**{**known, **scenario._asdict()}), base.local_steps)
 
 
 def _refusal(recipe: Recipe, clients: Clients) -> str | None:
@@ -282,12 +293,22 @@ def _failed(recipe: Recipe, plain: Recipe, clients: Clients, error: str) -> dict
     """The summary of a run that did not end, or did not begin."""
     full = complete(plain, clients)
     known = {k: getattr(full, k) for k in ("method", "data", "partition", "model", "clients", "cohort")}
-    same = ("rounds", "report", "seed", "drop", "stragglers", "compress", "compress_down", "target_accuracy")
+    same = (
+        "local_steps",
+        "rounds",
+        "report",
+        "seed",
+        "drop",
+        "stragglers",
+        "compress",
+        "compress_down",
+        "target_accuracy",
+    )
     known |= {k: getattr(recipe, k) for k in (*same, *Scenario._fields)}
     known["budget"] = None if recipe.budget is None else parse_bytes(recipe.budget)
-    empty = ("reported_round", "seconds", "bytes_up", "bytes_down", "parameters", "hostile", "stopped", *SPENT)
+    empty = ("reported_round", "seconds", "bytes_up", "bytes_down", "parameters", "hostile", "stopped")
     blocks = (*COUNTS, *MODELS, "unseen", "privacy")
-    return {**known, **dict.fromkeys((*empty, *blocks)), "warnings": [], "error": error}
+    return {**known, **dict.fromkeys((*empty, *SPENT, *WORK, *blocks)), "warnings": [], "error": error}
 
 
 def _finished(method: str, recipe: Recipe, scenario: Scenario, clients: Clients, place: Path) -> Cell | None:

@@ -22,12 +22,13 @@ from ..data import Clients, Dataset
 from ..errors import SartorError, need, one_of
 from ..judge.metrics import validated
 from ..methods import entry
-from ..run.assemble import assemble, split
+from ..run.assemble import assemble, split, unsplit
 from ..run.play import play_recipe
 from ..run.recipe import Recipe
 from ..run.settings import method_from
 from ..seeds import stream
 from ..storage import read_json, write_json
+from .equal_work import equal_steps, with_steps
 
 SAMPLERS = ("grid", "random", "tpe")
 
@@ -101,6 +102,7 @@ class Trial:
     settings: dict[str, Any]  # {}: the defaults
     score: float | None = None  # None: it failed
     error: str | None = None
+    gradients: float | None = None  # that a client has evaluated in all, fine-tuning included; the mean over seeds
 
 
 @dataclass
@@ -120,8 +122,13 @@ class Tuning:
         return max(good, key=lambda t: t.score or 0.0, default=None)
 
     def ranges(self, method: str) -> dict[str, Range]:
-        """What is tuned of a method."""
-        return {k: r for k, r in space(method).items() if k not in self.fixed.get(method, {})}
+        """What is tuned of a method; with equal work how much it computes is not."""
+        return {k: r for k, r in ranges(method, self.base).items() if k not in self.fixed.get(method, {})}
+
+    def own_work(self) -> dict[str, str]:
+        """The methods whose gradients cannot be chosen, and why."""
+        found = {m: unsplit(self.base.replace(method=m, settings=dict(self.fixed.get(m, {})))) for m in self.trials}
+        return {m: why for m, why in found.items() if why}
 
     def set_line(self, method: str) -> str | None:
         """The options of `sartor compare` that give a method its best settings."""
@@ -130,7 +137,10 @@ class Tuning:
 
     def table(self) -> dict[str, Any]:
         """What tune.json holds."""
-        kept = ("data", "partition", "clients", "rounds", "cohort", "model", "parts", "attack", "attackers", "report")
+        kept = (
+            *("data", "partition", "clients", "local_steps", "rounds", "cohort", "model", "parts"),
+            *("attack", "attackers", "report"),
+        )
         return {
             "scored": "mean validation accuracy of the chosen models over seeds; test data were taken away",
             **{k: getattr(self.base, k) for k in kept},
@@ -149,6 +159,12 @@ class Tuning:
             "best": None if best is None else vars(best),
             "set": self.set_line(method),
         }
+
+
+def ranges(method: str, base: Recipe) -> dict[str, Range]:
+    """What is tuned of a method; with equal work not how much it computes."""
+    length = ("epochs", "steps") if base.local_steps is not None else ()
+    return {k: r for k, r in space(method).items() if k.rpartition(".")[2] not in length}
 
 
 def set_line(method: str, settings: Mapping[str, Any]) -> str:
@@ -172,23 +188,29 @@ def tune(
     sampler: str = "random",
     folder: Path | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
+    own_steps: bool = False,
 ) -> Iterator[tuple[Tuning, str, int]]:
     """Give every method `budget` trials; yields (all so far, method, trial) after each. `settings` are held fixed.
 
-    With a folder, trials that an earlier call has finished with the same base are not repeated.
+    With a folder, trials that an earlier call has finished with the same base are not repeated. All methods evaluate
+    the same number of gradients (equal_work.py); with `own_steps` each takes as many as it does by default.
     """
     one_of("tune", "sampler", sampler, SAMPLERS)
     need(budget >= 1, f"tune needs a budget of at least 1 trial for each method; got {budget}.")
     need(base.parts[1] > 0, "tune chooses on validation data, and parts leave none; see --parts.")
     for what, values in (("method", methods), ("seed", seeds)):
         need(len(set(values)) == len(values), f"a {what} is listed twice: {', '.join(map(str, values))}.")
+    clients = [without_test(split(base.replace(seed=s), dataset)) for s in seeds]
+    if base.local_steps is None and not own_steps:
+        each = (base.replace(method=m, settings=dict((settings or {}).get(m, {}))) for m in methods)
+        base = base.replace(local_steps=equal_steps(each, clients[0]))
     tuning = Tuning(base, budget, sampler, tuple(seeds), {m: [] for m in methods}, settings or {})
     if sampler == "tpe":
         _optuna()
-    clients = [without_test(split(base.replace(seed=s), dataset)) for s in seeds]
     known = _known(tuning, folder)
     for method in methods:
         recipe = base.replace(method=method, settings=dict(tuning.fixed.get(method, {})))
+        recipe = with_steps(recipe, base.local_steps)
         assemble(recipe, clients[0])  # whatever can be refused is refused before the first trial
         asked = propose(sampler, tuning.ranges(method), budget, tuning.trials[method], method)
         for number, wanted in enumerate(asked):
@@ -202,6 +224,7 @@ def tune(
 def _try(recipe: Recipe, wanted: Mapping[str, Any], seeds: Sequence[int], clients: Sequence[Clients]) -> Trial:
     """Play one setting with every seed."""
     scores: list[float] = []
+    work: list[float] = []
     try:
         for seed, own in zip(seeds, clients, strict=True):
             made = recipe.replace(seed=seed, settings=recipe.settings | dict(wanted))
@@ -209,10 +232,11 @@ def _try(recipe: Recipe, wanted: Mapping[str, Any], seeds: Sequence[int], client
             for result in play_recipe(made, own, None):
                 if result.history and result.history[-1]["round"] not in looks:
                     looks[result.history[-1]["round"]] = validated(result.run.scores) or 0.0
+            work.append(result.run.gradients_per_client["total"])
             scores.append(max(looks.values()) if recipe.report == "best" else list(looks.values())[-1])
     except SartorError as e:  # it diverged, or these settings do not go together
         return Trial(dict(wanted), None, str(e))
-    return Trial(dict(wanted), float(np.mean(scores)))
+    return Trial(dict(wanted), float(np.mean(scores)), gradients=float(np.mean(work)))
 
 
 # --- which settings are tried -----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 
 from torch import Tensor
@@ -27,6 +28,14 @@ class Wrapper(Method):
 
     def averaging(self) -> Method | None:
         return self.method.averaging()
+
+    def spending(self, steps: int) -> Method:
+        made = copy.copy(self)
+        made.method = self.method.spending(steps)
+        return made
+
+    def unsplit(self) -> str:
+        return self.method.unsplit()
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         return self.method.init(problem)

@@ -24,7 +24,8 @@ from torch import Tensor
 
 from ..client_table import rows_of
 from ..core import ClientStack, Method, Problem, Server, State
-from ..errors import need
+from ..errors import SartorError, need
+from ..methods.parts.split_steps import each_of
 from .base import Wrapper
 
 _SAME = 1e-5  # losses that differ by less are the same: rounding must not choose (a client's first step knows no λ)
@@ -66,6 +67,15 @@ class DynamicLam(Wrapper):
         made = copy.copy(self.method)
         object.__setattr__(made, "lam", lam)
         return made
+
+    def spending(self, steps: int) -> Method:
+        """Every candidate is trained, so each has its share."""
+        k = len(self.lams)
+        share = each_of(f"{self.name} with {k} candidates for λ", k, steps)
+        try:
+            return DynamicLam(self.method.spending(share), self.lams, self.few)
+        except SartorError as e:
+            raise SartorError(f"{e} Each of the {k} candidates for λ has its share of local_steps = {steps}.") from e
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         server, state = self.at(self.middle).init(problem)

@@ -153,7 +153,8 @@ def test_methods_with_compressors_of_their_own(tmp_path: Path) -> None:
     assert [r["method"] for r in rows] == ["local", "fedavg", "fedavg", "fedavg", "lp-proj-2"]
     short = ["none", "none", "top-k(k=0.1, feedback=false)", "int8", "none"]
     assert [r["compress"] for r in rows] == short
-    good(*RUN, "--rounds", 4, "--set", "mu=0.5", "--compress", "int8", "--out", tmp_path / "b")
+    same = ("--local-steps", 10)
+    good(*RUN, *same, "--rounds", 4, "--set", "mu=0.5", "--compress", "int8", "--out", tmp_path / "b")
     alone = summary(tmp_path / "b")
     assert {k: v for k, v in rows[3].items() if k != "seconds"} == alone
     assert "per MB" in answer.out and "fedavg+int8" in answer.out and "fedavg+top-k" in answer.out

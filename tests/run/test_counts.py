@@ -29,7 +29,7 @@ FISHER = 1 + 3 + 9 + 17 + 24 + 40 + 57  # EWC takes a gradient of each sample of
         (st.Ditto(joint=False, solver=st.SGD(epochs=2), global_solver=st.SGD()), 2 * EPOCH),
         (st.SKL(finetune=FIVE), 5 * EPOCH),
         (st.EWC(finetune=FIVE, fisher_batch=100), 5 * EPOCH + FISHER),
-        (st.PerFedAvg(variant="FO"), 7),
+        (st.PerFedAvg(variant="FO"), EPOCH),
     ],
     ids=lambda v: type(v).__name__ if isinstance(v, Method) else str(v),
 )

@@ -79,7 +79,8 @@ def test_a_grid_is_a_list_of_summaries(grid: tuple[Path, str]) -> None:
 
 
 def test_each_cell_is_the_run_that_one_would_do_alone(grid: tuple[Path, str], tmp_path: Path) -> None:
-    alone = ("run", *QUICK, "--no-diagnostics", "--seed", 1, "--method", "fedavg", "--quiet")
+    same = ("--local-steps", 10)  # as equal work has it: an epoch of the median client, 7 batches, rounded up
+    alone = ("run", *QUICK, *same, "--no-diagnostics", "--seed", 1, "--method", "fedavg", "--quiet")
     good(*alone, "--attack", "label-poison", "--attackers", 0.5, "--aggregator", "median", "--out", tmp_path)
     place = grid[0] / "fedavg-1-label-poison-0.5-median"
     assert summary(tmp_path) == summary(place) and files(tmp_path / "models") == files(place / "models")

@@ -43,7 +43,7 @@ def test_a_trial_s_score_is_the_mean_validation_accuracy_over_seeds() -> None:
     last = found.trials["flame"][-1]
     scores = []
     for seed in (0, 1):
-        recipe = BASE.replace(method="flame", settings=last.settings, seed=seed)
+        recipe = BASE.replace(method="flame", settings=last.settings, seed=seed, local_steps=found.base.local_steps)
         clients = clients_of(recipe)
         result = list(tuning.play_recipe(recipe, clients, None))[-1]
         scores.append(np.nanmean(result.scores["chosen/validation/accuracy"]))

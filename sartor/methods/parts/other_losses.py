@@ -6,6 +6,7 @@ gradients (exact, inexact) are refused where a view does not give it.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
@@ -57,6 +58,11 @@ class View(ABC):
 
     def take(self, places: Tensor) -> ClientStack:
         raise SartorError(f"{type(self).__name__} shows whole stacks only.")
+
+    def counting(self, rows: Tensor) -> ClientStack:
+        made = copy.copy(self)
+        made.local = self.local.counting(rows)
+        return made
 
     def quadratic(self) -> tuple[Tensor, Tensor]:
         raise self._no()

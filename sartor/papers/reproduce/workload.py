@@ -74,7 +74,8 @@ def seconds(recipe: Recipe) -> float:
     batches = math.ceil(samples / solver["batch"])
     steps = solver.get("steps") or solver["epochs"] * batches
     seen = steps * min(solver["batch"], samples)
-    asked = m if recipe.settings.get("train_all") else recipe.cohort or m
+    everyone = recipe.settings.get("train_all") or recipe.method == "local"
+    asked = m if everyone else recipe.cohort or m
     often = recipe.settings.get("R", 1) * (2 if recipe.method in ("ditto", "apfl") else 1)
     training = recipe.rounds * asked * often * (3 * seen * each / SPEED + steps * STEP)
     looks = math.ceil(recipe.rounds / recipe.evaluate_every)

@@ -78,6 +78,7 @@ class Tampered(View):
     def __init__(self, local: ClientStack, rows: Tensor, factor: float) -> None:
         super().__init__(local)
         self._rows, self._factor = rows, factor
+        self._aside = local.counting(torch.zeros(len(local.ids), dtype=torch.bool))  # an attacker's own work
 
     def _tamper(self, g: Tensor) -> Tensor:
         """In place: the stack's first len(g) rows are at work."""
@@ -97,7 +98,7 @@ class Tampered(View):
             now, hostile = theta[:a], self._rows[self._rows < a]
             one = plan._replace(epochs=1, steps=1, start=plan.start + t, repeats=1)
             for _ in range(plan.repeats):
-                g = self.local.grad(now, batch)[hostile]
+                g = self._aside.grad(now, batch)[hostile]
                 at_work.descend_(now, one, coupling)
                 now[hostile] += plan.lr * (1 - self._factor) * g
 
@@ -114,6 +115,9 @@ class Tampered(View):
     def quadratic(self) -> tuple[Tensor, Tensor]:
         A, b = self.local.quadratic()
         return self._tamper(A.clone()), self._tamper(b.clone())
+
+    def counting(self, rows: Tensor) -> ClientStack:
+        return Tampered(self.local.counting(rows), self._rows, self._factor)
 
     def take(self, places: Tensor) -> ClientStack:
         hostile = torch.nonzero(torch.isin(places, self._rows))[:, 0]
