@@ -58,3 +58,9 @@ def one_of(owner: str, field: str, value: object, allowed: Iterable[str]) -> Non
     """Refuse a value that is not among the allowed words."""
     allowed = list(allowed)
     need(value in allowed, f"{owner} needs {field} to be one of {', '.join(map(repr, allowed))}; got {value!r}.")
+
+
+def readable(text: object, most: int = 300) -> str:
+    """Somebody else's text, fit for a terminal: what cannot be printed is written out, and long texts are cut."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text)[: 10 * most])
+    return shown if len(shown) <= most else f"{shown[: most * 3 // 4]} ... {shown[-most // 8 :]}"

@@ -33,6 +33,7 @@ from .wrappers import attacks
 Make = Callable[[], Method]
 SIZES = [1, 3, 9, 17, 24, 40, 57, 20, 33]  # of clients: one sample, fewer than a batch, ...
 EVERYONE = torch.arange(7)
+_STEPS = 12  # goes into twos, threes and fours
 
 
 # --- the bench --------------------------------------------------------------------------------------------------------
@@ -332,6 +333,18 @@ def runs_under_attack_and_serves_newcomers(make: Make) -> None:
     same(plain(result.run.server), before, "a newcomer changes the server's state")
 
 
+def takes_the_steps_it_is_given(make: Make) -> None:
+    """With `spending(12)` every client evaluates 12 minibatch gradients in a round; one that cannot says why."""
+    if make().unsplit():
+        return
+    method = make().spending(_STEPS)
+    run = start(method)
+    run.step()
+    each = run.counts["steps"] / run.counts["trained"]
+    assert each == _STEPS, f"with {_STEPS} local steps a client took {each:g}: `split` says how many each loop takes"
+    assert method.spending(_STEPS) == method, "splitting the same number again changes the settings"
+
+
 PROPERTIES: dict[str, Callable[[Make], None]] = {
     check.__name__.replace("_", " "): check
     for check in (
@@ -348,6 +361,7 @@ PROPERTIES: dict[str, Callable[[Make], None]] = {
         one_client_is_enough,
         training_lowers_the_loss,
         runs_under_attack_and_serves_newcomers,
+        takes_the_steps_it_is_given,
     )
 }
 

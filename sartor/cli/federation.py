@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from ..errors import need
+from ..federation.limits import LIMITS
 from .console import app, out
 from .options import Json, takes
 
@@ -107,7 +108,7 @@ def server(
 
 
 @app.command()
-@takes("data", only=("target", "client_key", "leave_out"))
+@takes("data", only=("target", "client_key", "leave_out"), also=LIMITS)
 def client(
     ctx: typer.Context,
     kit: KitFolder,
@@ -124,6 +125,7 @@ def client(
     After a crash, start it again: it continues, with identical results.
     """
     _needs_nvflare()
+    from ..federation.limits import SiteLimits
     from ..federation.site import SiteConfig
     from ..federation.supervise_site import SiteSupervisor
 
@@ -132,6 +134,7 @@ def client(
     path = None if recipe is None else str(recipe.resolve())
     given = ctx.params
     columns = given["target"], given["client_key"], tuple(given["leave_out"] or ())
-    own = SiteConfig(str(Path(data).resolve()), columns[0], columns[1], value, path, columns[2])
+    limits = SiteLimits(**{name: given[name] for name in LIMITS})
+    own = SiteConfig(str(Path(data).resolve()), columns[0], columns[1], value, path, columns[2], limits)
     left = SiteSupervisor(kit, own, connect_timeout, _saying(as_json)).play()
     print(json.dumps({"models": str(left)}) if as_json else f"finished: this site's models are in {left}")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import SartorError, need, unknown
-from ..run.recipe import SETTINGS, SOLVER_OPTIONS, About, Recipe
+from ..run.recipe import GROUPS, SETTINGS, SOLVER_OPTIONS, About, Recipe
 from . import completion
 
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
@@ -38,6 +38,7 @@ _PANELS = {
     "traffic": "Traffic",
     "execution": "Execution",
     "evaluation": "Evaluation",
+    "limits": "Limits of this site",
 }
 
 
@@ -105,11 +106,12 @@ def takes(
     several: tuple[str, ...] = (),
     lams: bool = False,
     other: Mapping[str, Any] | None = None,
+    also: Mapping[str, About] | None = None,
 ) -> Callable[..., Callable[..., None]]:
     """A command's own options, then the settings of `groups`, which it finds in `ctx.params`.
 
     only, without: of the groups, these settings, or all but these. several: settings that take lists with commas.
-    lams: --lams as well. other: other defaults.
+    lams: --lams as well. other: other defaults. also: settings that are not of a run.
     """
 
     def widened(command: Callable[..., None]) -> Callable[..., None]:
@@ -125,6 +127,8 @@ def takes(
             else:
                 made = _option(name, about, name in several)
                 shared.append(made.replace(default=other[name]) if other and name in other else made)
+
+        shared += [_option(name, about, several=False) for name, about in (also or {}).items()]
 
         @functools.wraps(command)
         def call(**given: Any) -> None:
@@ -144,7 +148,7 @@ def _info(parameter: inspect.Parameter) -> dict[str, Any]:
     return {k: v for k, v in vars(found).items() if v is not None}
 
 
-ALL = tuple(_PANELS)
+ALL = tuple(group.title for group in GROUPS)
 
 
 def numbers(text: str, kind: type, what: str) -> list[Any]:

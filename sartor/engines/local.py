@@ -56,6 +56,7 @@ class LocalEngine:
         self.chunk = chunk
         self.stacks: tuple[int, ...] = ()  # where all whose data are here are asked: how they are cut, if not by itself
         self.store = store
+        self.most_steps: int | None = None  # of a client in a round, where somebody else decides on the method
         self.workers = workers or min(_SIDE_BY_SIDE, cores())
         empty: Empty = forked.shared if self.workers > 1 and data.x.device.type == "cpu" else torch.empty
         self.states = {k: Rows(self.clients, v).at(store, f"client-{k}", empty) for k, v in start.items()}
@@ -179,6 +180,7 @@ class LocalEngine:
         task = self._tasks.get()
         try:
             stack = Stack(task, self.data, ids, visits.to(self.data.x.device), round, self.seed)
+            stack.most_steps = self.most_steps
             return self._at(stage, round, state, down, shared, stack)
         finally:
             self._tasks.put(task)

@@ -13,6 +13,7 @@ from ..client_table import row_of
 from ..core import Back, Batch, Coupling, Plan, State, Task
 from ..couplings import Free, Quadratic
 from ..data.clients import Clients
+from ..errors import need
 from ..seeds import hashes, orders
 from ..tasks import compiled, linear_steps
 
@@ -42,6 +43,7 @@ class Stack:
         self.share = share[:, None]
         self.visits = visits
         self.samples = torch.as_tensor(self.counts, device=data.x.device)
+        self.most_steps: int | None = None  # of a client in this round; none: as many as the method likes
         self._work, self._places = _Work(len(ids)), np.arange(len(ids))
         self._orders: dict[tuple[int, int], tuple[int, tuple[Tensor, Tensor, Tensor]]] = {}
 
@@ -64,7 +66,15 @@ class Stack:
         """[c] how many batches each client takes."""
         self._work.batch = min(self._work.batch or size, size)
         per_epoch: np.ndarray = -(-self.counts // size)
+        self._afford(int(per_epoch.max()) * epochs if steps is None else steps)  # Python's whole numbers: no overflow
         return per_epoch * epochs if steps is None else np.full(len(self.ids), steps)
+
+    def _afford(self, steps: int | np.ndarray) -> None:
+        """Refuse steps beyond what is allowed, before memory is taken for their batches."""
+        if self.most_steps is not None:  # at a site only: a simulation pays nothing
+            gone = int(self._work.taken.max()) + int(self._work.passes.max())
+            text = f"a client would take more than {self.most_steps} local steps in this round"
+            need(gone + int(np.max(steps)) <= self.most_steps, f"{text}; the method or its solver asks for too many.")
 
     def _order(self, stream: int, size: int, until: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
         """Rows, targets and weights [batches, c, size] of everyone's batches up to the number `until` [c]: epoch after
@@ -163,6 +173,7 @@ class Stack:
 
     def full_grad(self, theta: Tensor) -> Tensor:
         total = torch.zeros_like(theta)
+        self._afford(1)
         np.add.at(self._work.passes, self._places, 1)
         for here, batch in self._sweep("train", _SWEEP):
             total[here] += self.task.grad(theta[here], batch, train=False)
@@ -179,7 +190,7 @@ class Stack:
     def take(self, places: Tensor) -> Stack:
         at = places.to(self.visits.device)
         made = Stack(self.task, self.data, self.ids[places.numpy()], self.visits[at], self.round, self.seed)
-        made.clients, made.share = self.clients, self.share[at]
+        made.clients, made.share, made.most_steps = self.clients, self.share[at], self.most_steps
         made._work, made._places = self._work, self._places[places.numpy()]
         return made
 
@@ -197,6 +208,7 @@ class Stack:
 
     def _count(self, a: int, steps: int | np.ndarray = 1) -> None:
         """The first `a` clients have taken so many steps; a stack taken from another counts there."""
+        self._afford(steps)
         np.add.at(self._work.taken, self._places[:a], steps)
 
     def vjp(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Back]:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import SartorError, need
+from ..errors import SartorError, need, readable
 from ..run.recipe import Recipe
+from .limits import LIMITS, SiteLimits
 from .rounds.remote_engine import Transport, Waiting
 from .server import Coordinator
 from .site import Participant, SiteConfig
@@ -15,7 +16,7 @@ from .transports.flower import client_app, server_app
 from .work_folder import RUN, Speaker, patiently, play
 
 _SERVER = ("folder", "recipe", "sites", "min-clients", "round-timeout", "leave-out-after", "join-timeout", "ask-again")
-_SITE = ("site", "folder", "data", "target", "client-key", "share", "recipe")
+_SITE = ("site", "folder", "data", "target", "client-key", "share", "recipe", *(k.replace("_", "-") for k in LIMITS))
 
 
 def _lead(transport: Callable[..., Transport], config: Mapping[str, Any]) -> None:
@@ -26,7 +27,7 @@ def _lead(transport: Callable[..., Transport], config: Mapping[str, Any]) -> Non
 
     def say(text: str) -> None:
         speak(text)
-        print(text, flush=True)
+        print(readable(text, 1000), flush=True)
 
     waiting = Waiting(
         seconds=float(given.get("round-timeout", 300.0)),
@@ -58,9 +59,10 @@ def _site(config: Mapping[str, Any]) -> tuple[str, Callable[[bytes], bytes]]:
     given = _known(config, _SITE, ("site", "folder", "data"), "the node's configuration (--node-config)")
     name, place = str(given["site"]), _absolute(given["folder"])
     texts = {k: None if k not in given else str(given[k]) for k in ("target", "client-key", "recipe")}
-    own = SiteConfig(
-        str(given["data"]), texts["target"], texts["client-key"], str(given.get("share", "each")), texts["recipe"]
-    )
+    limits = {k: given[k.replace("_", "-")] for k in LIMITS if k.replace("_", "-") in given}
+    columns = texts["target"], texts["client-key"]
+    share = str(given.get("share", "each"))
+    own = SiteConfig(str(given["data"]), *columns, share, texts["recipe"], limits=SiteLimits(**limits))
 
     def answer(request: bytes) -> bytes:
         with patiently(place, "another process answers for this site"):

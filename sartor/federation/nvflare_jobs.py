@@ -53,7 +53,7 @@ class SiteJob(SiteSide):
         self.place, say = place, Speaker(place)
         self.lock = patiently(place, "another process answers for this site")
         self.lock.__enter__()
-        self.member = Participant(site, place, SiteConfig(**read_json(place / OWN)), log=say)
+        self.member = Participant(site, place, SiteConfig.of(read_json(place / OWN)), log=say)
 
     def answer(self, request: bytes) -> bytes:
         reply = self.member.answer(request)

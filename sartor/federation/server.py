@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from ..data import Clients
-from ..errors import SartorError, Silent, need
+from ..errors import SartorError, Silent, readable
+from ..judge.metrics import score_ranges
 from ..run.assemble import TYPES, assemble, complete
 from ..run.play import CHECKPOINT, play_recipe
 from ..run.recipe import Recipe
@@ -21,13 +22,15 @@ from ..run.result import Result
 from ..storage import read_json, write_json
 from . import table_schema
 from .rounds.agreement import check
-from .rounds.messages import Damaged, Message, Spec, decode, encode, spec_of
+from .rounds.messages import JOINING, Damaged, Message, Spec, decode, encode, size_of, spec_of
 from .rounds.remote_clients import GLOBAL
 from .rounds.remote_engine import STEPS, RemoteEngine, Transport, Waiting
 from .site import agreed
 from .terms import downlinks, shared, terms
 
 ROSTER = "roster.json"
+_CLIENTS = 100_000  # of one site
+_SAMPLES = 1 << 31  # of one client
 
 
 @dataclass
@@ -45,6 +48,7 @@ class Coordinator:
     again: float = 5.0  # seconds after which a site that has not yet joined is asked again
     hub: RemoteEngine | None = None
     instance_ids: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)  # sites that do not take part, and why
 
     def play(self) -> Iterator[Result]:
         """Play to the end, from the last checkpoint if there is one. Yields after every round."""
@@ -63,11 +67,12 @@ class Coordinator:
         probe = _answers(recipe, table_schema.stand_in(clients))
         welcome = {site: encode(m) for site, m in told.items()}
         terms = (roster["run"], agreed(note))
+        ranges = score_ranges(clients.classes is not None)
         self.hub = RemoteEngine(
-            *terms, sites, probe, self.transport, self.waiting, self.say, welcome, self.instance_ids
+            *terms, sites, probe, self.transport, self.waiting, self.say, welcome, self.instance_ids, ranges
         )
         yield from play_recipe(recipe, clients, self.folder, self.hub)
-        self._ask(Message("done", roster["run"]), list(sites), 10.0, enough=len(sites))
+        self._ask(Message("done", roster["run"]), list(sites), 10.0, enough=0)
 
     # --- joining ------------------------------------------------------------------------------------------------------
 
@@ -80,16 +85,35 @@ class Coordinator:
         run = secrets.token_hex(16)
         hello = Message("hello", run, note={"recipe": recipe.values()})
         replies = self._ask(hello, self.sites, self.joining, self.waiting.clients)
-        joined = {site: replies[site].note for site in sorted(replies)}
-        agreed_on = table_schema.agree({site: note["schema"] for site, note in joined.items()})
+        joined = {site: Joined.of(replies[site].note) for site in sorted(replies)}
+        agreed_on, others = table_schema.agree({site: own.schema for site, own in joined.items()})
+        for site, why in others.items():
+            self._leave_out(site, why)
+        self._enough(len(joined) - len(others), self.waiting.clients)
         sites, first = {}, 0
-        for site, note in joined.items():
-            sites[site] = {"first": first, "counts": note["counts"], "instance_id": str(note["instance_id"])}
-            first += len(note["counts"])
+        for site, own in joined.items():
+            if site not in others:
+                sites[site] = {"first": first, "counts": own.counts, "instance_id": own.instance_id}
+                first += len(own.counts)
         roster = {"run": run, "federation": self.name, "sites": sites, "schema": agreed_on}
         write_json(place, roster)
         self.say(f"{len(sites)} sites with {first} clients: {', '.join(sites)}")
         return roster
+
+    def _leave_out(self, site: str, why: str) -> None:
+        """A site that cannot or will not take part keeps nobody else from it."""
+        self.left_out[site] = why
+        self.say(f"site {site} is left out: {why}")
+
+    def _enough(self, there: int, enough: int, missing: Sequence[str] = (), seconds: float = 0.0) -> None:
+        """Stop where too few sites are left, with the reasons."""
+        if there >= enough:
+            return
+        why = [f"site {site} is left out: {text}" for site, text in self.left_out.items()]
+        if missing:
+            why.append(f"missing after {seconds:.0f} s: {', '.join(missing)}. Start them, or lower --min-clients.")
+        kind = Silent if missing else SartorError
+        raise kind(f"only {there} of at least {enough} sites can take part; {' '.join(why)}")
 
     def _clients(self, roster: dict[str, Any], recipe: Recipe) -> Clients:
         counts = [row for site in roster["sites"].values() for row in site["counts"]]
@@ -100,7 +124,6 @@ class Coordinator:
         ]
         about: dict[str, object] = {"source": self.name, "partition": {"name": "natural", "text": "natural"}}
         table = np.array(counts, dtype=np.int64)
-        need(table.ndim == 2 and table.shape[1] == 3 and bool((table[:, 0] > 0).all()), "a site sent no sample counts.")
         return table_schema.unseen(roster["schema"], table, names, TYPES[str(recipe.dtype)], about)
 
     def _terms(self, recipe: Recipe, clients: Clients, roster: dict[str, Any]) -> dict[str, Any]:
@@ -123,45 +146,82 @@ class Coordinator:
     def _ask(
         self, what: Message | dict[str, Message], sites: Sequence[str], seconds: float, enough: int
     ) -> dict[str, Message]:
-        """Replies of all sites; after `seconds` of those that came, if they are enough. A refusal ends it."""
+        """Replies of all sites but those that are left out; after `seconds` of those that came, if they are enough."""
         messages = what if isinstance(what, dict) else dict.fromkeys(sites, what)
         wanted = {"hello": "joined", "welcome": "ready", "done": "noted"}[next(iter(messages.values())).kind]
         found: dict[str, Message] = {}
         began = time.monotonic()
         asked = began - self.again
-        while len(found) < len(sites):
+        while missing := [s for s in sites if s not in found and s not in self.left_out]:
             now = time.monotonic()
             if now - began >= seconds:
-                if len(found) >= enough or wanted == "noted":
-                    break
-                raise Silent(
-                    f"only {len(found)} of at least {enough} sites were there after {seconds:.0f} s "
-                    f"(missing: {', '.join(s for s in sites if s not in found)}). Start them, or lower --min-clients."
-                )
+                break
             if now - asked >= self.again:
                 asked = now
-                for site in sites:
-                    if site not in found:
-                        self.transport.post(site, encode(messages[site]))
+                for site in missing:
+                    self.transport.post(site, encode(messages[site]))
             for site, data in self.transport.collect(min(1.0, max(0.0, began + seconds - now))):
-                reply = self._read(data)
-                if reply is None or site not in messages or reply.kind not in (wanted, "refused"):
-                    continue
-                if reply.kind == "refused" and wanted != "noted":
-                    text = reply.note.get("text") or "its own log says why"
-                    raise SartorError(f"site {site} refused: {text}")
-                if wanted == "ready" and reply.note.get("instance_id") != self.instance_ids[site]:
-                    self.say(f"somebody else joins in the name of site {site}: not taken. Is its kit in use elsewhere?")
-                elif reply.run == messages[site].run or wanted == "noted":
+                if site in missing and (reply := self._reply(site, data, wanted, messages[site].run)) is not None:
                     found[site] = reply
+        if wanted != "noted":
+            self._enough(len(found), enough, missing, seconds)
         return found
 
-    def _read(self, data: bytes) -> Message | None:
+    def _reply(self, site: str, data: bytes, wanted: str, run: str) -> Message | None:
+        """What a site says to a question before or after the rounds; None where it is not the answer."""
         try:
-            return decode(data)
+            reply = decode(data, JOINING if wanted == "joined" else size_of({}, 0))
+            if reply.kind == "refused" and reply.run in ("", run) and wanted != "noted":
+                self._refused(site, reply, wanted)
+            if reply.kind != wanted or reply.run != run:
+                return None
+            if wanted == "joined":
+                Joined.of(reply.note)
         except Damaged as e:
-            self.say(f"rejected a message: {e}")
+            self._leave_out(site, f"it sent what nobody can use: {e}")
             return None
+        return None if wanted == "ready" and self._stranger(site, reply) else reply
+
+    def _refused(self, site: str, reply: Message, wanted: str) -> None:
+        if wanted == "joined" or not self._stranger(site, reply):
+            text = reply.note.get("text") or f"{reply.note.get('why')} {reply.note.get('limit', '')}".strip()
+            self._leave_out(site, f"it refused ({readable(text)}); its own log says more")
+
+    def _stranger(self, site: str, reply: Message) -> bool:
+        """Whether a reply comes from another copy of the site than the one that joined."""
+        other = reply.note.get("instance_id") != self.instance_ids[site]
+        if other:
+            self.say(f"somebody else joins in the name of site {site}: not taken. Is its kit in use elsewhere?")
+        return other
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What a site says of itself before the first round."""
+
+    schema: dict[str, Any]
+    counts: list[list[int]]  # training, validation and test samples of each client
+    instance_id: str
+
+    @classmethod
+    def of(cls, note: Mapping[str, Any]) -> Joined:
+        """Read a site's words; Damaged where they are not what was asked for."""
+        counts, name = note.get("counts"), note.get("instance_id")
+        if not isinstance(counts, list) or not 1 <= len(counts) <= _CLIENTS or not all(map(_three, counts)):
+            raise Damaged("no numbers of samples")
+        if not isinstance(name, str) or not 1 <= len(name) <= 64 or not name.isalnum():
+            raise Damaged("no instance id")
+        return cls(table_schema.checked(note.get("schema")), counts, name)
+
+
+def _three(row: Any) -> bool:
+    """Whether these are a client's numbers of samples."""
+    return (
+        isinstance(row, list)
+        and len(row) == 3
+        and all(type(n) is int and 0 <= n < _SAMPLES for n in row)
+        and row[0] > 0
+    )
 
 
 def _answers(recipe: Recipe, clients: Clients) -> dict[str, Spec]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..core import State
@@ -16,21 +17,25 @@ from ..data import Clients, Dataset, load
 from ..engines.local import LocalEngine
 from ..engines.stateless import StatelessEngine
 from ..errors import SartorError, need, one_of
-from ..run.assemble import TYPES, assemble
+from ..run.assemble import TYPES, assemble, parameters
 from ..run.recipe import Recipe
 from ..run.result import Result
 from ..storage import read_json, save_tensors, write_json
 from . import table_schema
+from .limits import OverLimit, SiteLimits
+from .released_scores import SHARES, released
 from .rounds.agreement import check, digest
-from .rounds.client_store import ClientStore
-from .rounds.messages import Damaged, Message, decode, encode, spec_of
-from .rounds.remote_clients import SHARES, RemoteClients
+from .rounds.client_store import ClientStore, Looks
+from .rounds.messages import JOINING, Damaged, Message, decode, encode, spec_of
+from .rounds.remote_clients import RemoteClients
 from .terms import downlinks, shared, terms
+
+CURRENT = "run.json"  # which run a site takes part in
 
 
 @dataclass(frozen=True)
 class SiteConfig:
-    """A site's own choices: its file, and what may leave."""
+    """A site's own choices: its file, what may leave, and what it lets a server ask."""
 
     data: str
     target: str | None = None
@@ -38,9 +43,22 @@ class SiteConfig:
     share: str = "each"
     recipe: str | None = None  # play this recipe and no other
     leave_out: tuple[str, ...] = ()  # columns that are not looked at
+    limits: SiteLimits = SiteLimits()
+    start: str = ""  # names this start of the site by its owner: each start lets it join one new run
 
     def __post_init__(self) -> None:
         one_of("a site", "share metrics", self.share, SHARES)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> SiteConfig:
+        """From plain values, as `asdict` gives them."""
+        limits, leave_out = SiteLimits(**values["limits"]), tuple(values["leave_out"])
+        return cls(**{**values, "limits": limits, "leave_out": leave_out})
+
+    @property
+    def mine(self) -> Recipe | None:
+        """The site's own recipe, as a federation plays it."""
+        return None if self.recipe is None else shared(Recipe.load(Path(self.recipe)))
 
     def read(self) -> Dataset:
         """The table."""
@@ -79,23 +97,24 @@ class Participant:
     def answer(self, data: bytes) -> bytes:
         """The reply to a request of any kind. Of what goes wrong, only names of settings and columns are sent."""
         try:
-            request = decode(data)
+            request = decode(data, max(JOINING, 0 if self.site is None else self.site.most))
         except Damaged as e:
             return self._refuse("", "damaged", str(e))
         run = request.run
         try:
-            if request.kind == "hello":
-                return encode(self._join(request))
-            if request.kind == "welcome":
-                return encode(self._enter(request))
-            if request.kind == "done":
+            if request.kind in ("hello", "welcome"):
+                self._check_free(run)
+                return encode(self._join(request) if request.kind == "hello" else self._enter(request))
+            if self.site is None or self.site.run != run:
+                self._again(run)
+            if self.site is not None and request.kind == "done":
                 self.finished = True
-                return encode(Message("noted", request.run))
-            if self.site is None or self.site.run != request.run:
-                self._again(request.run)
+                return encode(Message("noted", run))
         except _Told as e:
             return self._refuse(run, "agreement", str(e), {"text": str(e)})
-        except (SartorError, OSError, KeyError, TypeError, ValueError) as e:
+        except OverLimit as e:
+            return self._refuse(run, "limit", str(e), {"limit": e.limit})
+        except Exception as e:  # also what an absurd request brings about in a library: a refusal, not the site's end
             return self._refuse(run, "failed", f"{type(e).__name__}: {e}")
         if self.site is None:
             return self._refuse(run, "foreign", "a run that this site has not joined")
@@ -105,22 +124,55 @@ class Participant:
         self.log(f"refused ({why}): {text}")
         return encode(Message("refused", run, note={"why": why, "instance_id": self.instance_id} | (note or {})))
 
+    # --- one run at a time --------------------------------------------------------------------------------------------
+
+    def _current(self) -> dict[str, Any]:
+        """The run that this site takes part in, and the start of the site at which it joined."""
+        place = self.folder / CURRENT
+        found: dict[str, Any] = read_json(place) if place.exists() else {}
+        return found
+
+    def _check_free(self, run: str) -> None:
+        """Refuse a second run: one server could ask in the name of many."""
+        now = self._current()
+        busy = bool(now) and now["run"] != run and now["start"] == self.own.start
+        if busy:
+            raise OverLimit(
+                "one_run",
+                f"the server asks for run {run[:8]}, and this site takes part in run {now['run'][:8]}. To join another "
+                "one, start sartor client again (over Flower: give the node another folder)",
+            )
+
     # --- joining ------------------------------------------------------------------------------------------------------
 
     def _join(self, request: Message) -> Message:
         """What the server must know of this site before it can say who is who: columns and numbers of samples."""
-        recipe = _told(lambda: Recipe.of(request.note["recipe"], "the server's recipe"))
-        if self.own.recipe is not None:
-            mine = shared(Recipe.load(Path(self.own.recipe)))
-            clients = self._split(recipe, self.table)
-            _told(lambda: check(terms(recipe, clients), terms(mine, clients), "the server"))
-        counts = self._split(recipe, self.table).bounds
+        recipe = self._recipe(request.note)
+        own = self._split(recipe, self.table)
+        self._check_terms(recipe, own)
         note = {
             "schema": table_schema.of(self.table),
-            "counts": np.diff(counts, axis=1).tolist(),
+            "counts": np.diff(own.bounds, axis=1).tolist(),
             "instance_id": self.instance_id,
         }
         return Message("joined", request.run, note=note)
+
+    def _recipe(self, note: dict[str, Any]) -> Recipe:
+        """The server's recipe, as a federation plays it."""
+        recipe: Recipe = _told(lambda: shared(Recipe.of(note["recipe"], "the server's recipe")))
+        return recipe
+
+    def _check_terms(self, recipe: Recipe, own: Clients) -> None:
+        """Hold the server to this site's own recipe, and to its limits."""
+        mine, limits = self.own.mine, self.own.limits
+        if mine is not None:
+            _told(lambda: check(terms(recipe, own), terms(mine, own), "the server"))
+        limits.check_recipe(recipe, mine)
+        limits.check_rows(own)
+        try:
+            limits.check_model(parameters(recipe, own), own)
+        except (RuntimeError, OverflowError, TypeError) as e:
+            raise OverLimit("most_parameters", f"a model that cannot be built: {type(e).__name__}") from e
 
     def _split(self, recipe: Recipe, table: Dataset, first: int = 0) -> Clients:
         dtype = TYPES[str(recipe.dtype)]
@@ -130,18 +182,24 @@ class Participant:
     def _enter(self, request: Message) -> Message:
         """Take the server's terms, once: they are kept with the run, and a run's terms do not change."""
         place = self._place(request.run)
-        self.site = self._build(request.run, request.note)
+        site = self._build(request.run, request.note)
         if place.exists():
-            _told(lambda: check(request.note["terms"], read_json(place)["terms"], "the server"))
+            before = read_json(place)
+            _told(lambda: check(request.note["terms"], before["terms"], "the server"))
+            good = agreed(before) == site.agreement and before["first"] == request.note["first"]
+            need(good, "the run's clients or columns are not those that this site agreed on.")
+            self.own.limits.check_longer(self._recipe(request.note), self._recipe(before))
+        self.site = site
         write_json(place, request.note)
+        write_json(self.folder / CURRENT, {"run": request.run, "start": self.own.start})
         self.finished = False
         self.log(f"joined run {request.run[:8]} with {len(self.site.ids)} clients")
         return Message("ready", request.run, self.site.agreement, note={"instance_id": self.instance_id})
 
     def _again(self, run: str) -> None:
         """A run that this site joined before it was last started."""
-        place = self._place(run)
-        self.site = self._build(run, read_json(place)) if place.exists() else None
+        joined = self._current().get("run") == run
+        self.site = self._build(run, read_json(self._place(run))) if joined else None
 
     def _place(self, run: str) -> Path:
         good = len(run) == 32 and all(c in "0123456789abcdef" for c in run)
@@ -149,16 +207,27 @@ class Participant:
         return self.folder / run / "welcome.json"
 
     def _build(self, run: str, note: dict[str, Any]) -> RemoteClients:
-        recipe = _told(lambda: shared(Recipe.of(note["recipe"], "the server's recipe")))
-        first, m = int(note["first"]), int(note["clients"])
+        recipe, limits = self._recipe(note), self.own.limits
+        first, m, total, largest = (_count(note[k]) for k in ("first", "clients", "total", "largest"))
+        features = table_schema.width(table_schema.checked(note["schema"]))
+        limits.check_size(m, len(self.table), features, TYPES[str(recipe.dtype)].itemsize)
         table = _told(lambda: table_schema.fitted(self.table, note["schema"], f"site {self.name}"))
         own = self._split(recipe, table, first)
-        clients = table_schema.among(own, first, m, int(note["total"]), int(note["largest"]))
+        self._check_terms(recipe, own)
+        clients = table_schema.among(own, first, m, total, largest)
         _told(lambda: check(note["terms"], terms(recipe, clients), "the server"))
         result = assemble(recipe, clients)
+        limits.check_batches(result.run.method, own)
         engine = result.run.engine
         assert isinstance(engine, LocalEngine)
+        engine.most_steps = limits.most_steps
         bench = StatelessEngine(engine)
+        rows = {part: torch.from_numpy(clients.counts(part)) for part in ("validation", "test")}
+
+        def release(ids: Tensor, scores: State) -> State:
+            here = {part: count[ids] for part, count in rows.items()}
+            return released(scores, here, self.own.share, limits.least_scored, limits.score_digits)
+
         return RemoteClients(
             run=run,
             agreement=agreed(note),
@@ -169,8 +238,10 @@ class Participant:
             store=ClientStore(self.folder / run, run, bench.start),
             keep=lambda round, ids, models: self._keep(result, own, first, round, ids, models),
             instance_id=self.instance_id,
-            share=self.own.share,
             log=self.log,
+            scored=lambda round: scheduled(recipe, round),
+            looks=Looks(self.folder / run),
+            release=release,
         )
 
     def _keep(self, result: Result, own: Clients, first: int, round: int, ids: Tensor, models: State) -> None:
@@ -196,6 +267,17 @@ def _told(step: Callable[[], Any]) -> Any:
         return step()
     except SartorError as e:
         raise _Told(str(e)) from e
+
+
+def scheduled(recipe: Recipe, round: int) -> bool:
+    """Whether a run of this recipe is scored after so many rounds. A run with a budget may end after any of them."""
+    last = round == recipe.rounds or recipe.budget is not None
+    return round >= 1 and (last or round % recipe.evaluate_every == 0)
+
+
+def _count(value: Any) -> int:
+    need(type(value) is int and 0 <= value < 1 << 31, "a number in the server's welcome is no count.")
+    return int(value)
 
 
 def agreed(note: dict[str, Any]) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ..errors import SartorError, need
@@ -36,7 +37,7 @@ class SiteSupervisor:
         table = self.own.read()  # what is wrong with the file is said now, not in the first round
         certificate(self.kit / "startup" / "client.crt")
         with alone(self.place / "client", f"another sartor client works with {self.kit}; there can be only one."):
-            write_json(self.place / OWN, asdict(self.own))
+            write_json(self.place / OWN, asdict(replace(self.own, start=secrets.token_hex(16))))
             (self.place / STATUS).unlink(missing_ok=True)
             harden(self.kit, False)
             self.say(f"site {self.about.who}: {len(table)} samples")

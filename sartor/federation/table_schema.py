@@ -7,6 +7,7 @@ and another has not is refused.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -16,9 +17,13 @@ import torch
 
 from ..data import Clients, Dataset
 from ..data.tables.columns import NUMBERS, Column, feature_names, places
-from ..errors import SartorError, need
+from ..errors import SartorError, need, readable
+from .rounds.messages import Damaged
 
 Schema = dict[str, Any]  # columns, shape, classes
+_KINDS = (*NUMBERS, "text", "empty")
+_WIDEST = 100_000  # columns, texts and classes that one site may bring
+_LONGEST = 1_000  # characters of a name
 
 
 def of(dataset: Dataset) -> Schema:
@@ -35,19 +40,68 @@ def columns_of(schema: Schema) -> tuple[Column, ...]:
     return tuple(Column(c["name"], c["kind"], tuple(c["texts"]), bool(c["missing"])) for c in schema["columns"])
 
 
-def agree(schemas: Mapping[str, Schema]) -> Schema:
-    """One schema for all sites; refuses where they do not have the same columns."""
-    first, model = next(iter(schemas.items()))
-    for site, schema in schemas.items():
-        compare(schema, model, f"site {site}", f"site {first}")
-    each = [{c.name: c for c in columns_of(schema)} for schema in schemas.values()]
-    columns = [_agreed([own[c["name"]] for own in each]) for c in model["columns"]]
-    for site, schema in schemas.items():  # also those that a site without any values for a column could not be held to
-        compare(schema, {**model, "columns": [asdict(c) for c in columns]}, f"site {site}", "the others")
-    classes = None if model["classes"] is None else _sorted({c for s in schemas.values() for c in s["classes"]})
-    wide = len(feature_names(columns))
-    shape = [wide] if columns else model["shape"]
-    return {"columns": [asdict(c) | {"texts": list(c.texts)} for c in columns], "shape": shape, "classes": classes}
+def checked(found: Any) -> Schema:
+    """A schema that somebody else sent; Damaged where it is none, or would make everybody's table very wide."""
+    if not isinstance(found, dict) or found.keys() != {"columns", "shape", "classes"}:
+        raise Damaged("no columns")
+    columns, shape, classes = found["columns"], found["shape"], found["classes"]
+    if not isinstance(columns, list) or not all(map(_is_column, columns)):
+        raise Damaged("a column is not described")
+    if not isinstance(shape, list) or not all(type(n) is int and 0 < n < _WIDEST for n in shape):
+        raise Damaged("a sample has no shape")
+    if classes is not None and not _are_texts(classes):
+        raise Damaged("classes are not named")
+    names = [c["name"] for c in columns]
+    if len(set(names)) < len(names) or len(classes or []) + sum(1 + len(c["texts"]) for c in columns) > _WIDEST:
+        raise Damaged("too many columns, texts or classes, or one column twice")
+    return found
+
+
+def _is_column(found: Any) -> bool:
+    good = isinstance(found, dict) and found.keys() == {"name", "kind", "texts", "missing"}
+    return good and found["kind"] in _KINDS and _are_texts([found["name"]]) and _are_texts(found["texts"])
+
+
+def _are_texts(found: Any) -> bool:
+    return isinstance(found, list) and all(isinstance(text, str) and len(text) <= _LONGEST for text in found)
+
+
+def width(schema: Schema) -> int:
+    """How many features a sample has."""
+    return len(feature_names(columns_of(schema))) or math.prod(schema["shape"])
+
+
+def agree(schemas: Mapping[str, Schema]) -> tuple[Schema, dict[str, str]]:
+    """One schema for most sites, and why the others have another: a site that differs from most is left out."""
+    others: dict[str, str] = {}
+    while True:
+        there = {site: schema for site, schema in schemas.items() if site not in others}
+        first, model = max(there.items(), key=lambda entry: sum(not _differs(s, entry[1]) for s in there.values()))
+        apart = {site: _differs(schema, model, site, f"site {first}") for site, schema in there.items()}
+        if not any(apart.values()):
+            each = [{c.name: c for c in columns_of(schema)} for schema in there.values()]
+            columns = [_agreed([own[c["name"]] for own in each]) for c in model["columns"]]
+            whole = {
+                **model,
+                "columns": [asdict(c) for c in columns],
+            }  # also of what one without values cannot be held to
+            apart = {site: _differs(schema, whole, site, "the others") for site, schema in there.items()}
+        if not any(apart.values()):
+            break
+        others |= {site: why for site, why in apart.items() if why}
+    classes = None if model["classes"] is None else _sorted({c for s in there.values() for c in s["classes"]})
+    shape = [len(feature_names(columns))] if columns else model["shape"]
+    full = {"columns": [asdict(c) | {"texts": list(c.texts)} for c in columns], "shape": shape, "classes": classes}
+    return full, others
+
+
+def _differs(schema: Schema, model: Schema, site: str = "", whose: str = "") -> str:
+    """Why a table is not like the model's; empty where it is."""
+    try:
+        compare(schema, model, f"site {site}", whose)
+    except SartorError as e:
+        return readable(e)
+    return ""
 
 
 def _agreed(same: Sequence[Column]) -> Column:
@@ -134,6 +188,7 @@ def among(own: Clients, first: int, m: int, total: int, largest: int) -> Clients
     one other's number would know too much. Their rows lie beyond the end.
     """
     counts = own.counts("train")
+    need(first + len(own) <= m, "the server's count of clients does not match this site's.")
     rest = total - int(counts.sum())
     bounds = np.full((m, 4), len(own.x), dtype=np.int64)
     bounds[first : first + len(own)] = own.bounds

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..errors import SartorError
+from ..errors import SartorError, readable
 from ..storage import write_json
 from .rounds.client_store import alone
 from .server import Coordinator
@@ -50,7 +50,7 @@ def patiently(place: Path, busy: str) -> Iterator[None]:
 
 
 class Speaker:
-    """Adds a line to the folder's own log."""
+    """Adds a line to the folder's own log: also what others say, so nothing that a terminal would obey."""
 
     def __init__(self, place: Path) -> None:
         place.mkdir(parents=True, exist_ok=True)
@@ -58,4 +58,4 @@ class Speaker:
 
     def __call__(self, text: str) -> None:
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(time.strftime("%H:%M:%S ") + " ".join(text.split()) + "\n")
+            file.write(time.strftime("%H:%M:%S ") + readable(" ".join(text.split()), 1000) + "\n")

@@ -17,6 +17,12 @@ ORACLE = "oracle"  # chosen on test data, as some papers do: only where it is as
 Numbers = dict[str, float | None]  # None: not defined for these scores
 
 
+def score_ranges(classes: bool) -> dict[str, tuple[float, float]]:
+    """What a score can be: what lies outside is no score, or one of a model that has lost its mind. By the last word of
+    its name; accuracy is R² where there are no classes."""
+    return {"accuracy": (0.0, 1.0) if classes else (-1e6, 1.0), "loss": (0.0, 1e9), "steps": (0.0, 1e9)}
+
+
 def choose(scores: Scores, part: str = "validation") -> np.ndarray:
     """[m] True where the client takes its personal model, False where the global one: the better on validation data.
 

@@ -211,11 +211,10 @@ def assembled(recipe: Recipe, clients: Clients, folder: Path | None = None) -> t
         not exact or (full.model == "linear" and full.loss == "squared"),
         f"the exact solver needs linear with squared loss; got {full.model} with {full.loss}. Use sgd or inexact.",
     )
-    outputs = 1 if clients.classes is None or clients.y.is_floating_point() else clients.classes
     about = {name: getattr(full, name) for name in ("method", "data", "partition", "model", "seed", "local_steps")}
     result = prepare(
         method,
-        models.build(full.model, tuple(clients.x.shape[1:]), outputs),
+        _model(full, clients),
         clients,
         recipe.rounds,
         seed=recipe.seed,
@@ -230,6 +229,17 @@ def assembled(recipe: Recipe, clients: Clients, folder: Path | None = None) -> t
         about=about,
     )
     return result, full
+
+
+def _model(full: Recipe, clients: Clients) -> nn.Module:
+    outputs = 1 if clients.classes is None or clients.y.is_floating_point() else clients.classes
+    return models.build(full.model, tuple(clients.x.shape[1:]), outputs)
+
+
+def parameters(recipe: Recipe, clients: Clients) -> int:
+    """How many parameters the model of a recipe has; no memory is taken for them."""
+    with torch.device("meta"):
+        return sum(p.numel() for p in _model(complete(recipe, clients), clients).parameters())
 
 
 def prepare(

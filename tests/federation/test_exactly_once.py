@@ -111,7 +111,7 @@ def test_nobody_there_is_said(flame: Federation) -> None:
     calls.before = lambda site, data: []
     lead = flame.lead(calls)
     lead.joining = 0.05
-    with pytest.raises(Silent, match=r"only 0 of at least 1 sites were there .*missing: a, b, c"):
+    with pytest.raises(Silent, match=r"only 0 of at least 1 sites can take part; missing after 0 s: a, b, c"):
         last(lead)
 
 

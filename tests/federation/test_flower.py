@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conformance import CASES, PARTIAL, PLAIN, RAISES, SLOW, Case, agrees, data, disturbed, of_sites
-from sites import NAMES
+from sites import EXACT, NAMES
 from subsets import first
 
 pytest.importorskip("flwr")
@@ -46,7 +46,9 @@ def simulated(at: Path, case: Case = FLAME, /, **config: Any) -> Simulated:
 
 def nodes(folder: Path) -> dict[str, dict[str, Any]]:
     """Each node's configuration."""
-    return {n: {"site": n, "folder": str(folder / n), "data": str(data()[n]), "target": "outcome"} for n in NAMES}
+    limits = {"least-scored": EXACT.least_scored, "score-digits": EXACT.score_digits}
+    own = {n: {"site": n, "folder": str(folder / n), "data": str(data()[n]), "target": "outcome"} for n in NAMES}
+    return {n: values | limits for n, values in own.items()}
 
 
 def conforms(folder: Path, case: Case = FLAME) -> None:
@@ -163,7 +165,7 @@ def test_what_goes_wrong_at_a_site_stays_there(
 
     run.between = seen
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=now))
-    with pytest.raises(SartorError, match=r"only 2 of at least 3 sites .* \(missing: b\)"):
+    with pytest.raises(SartorError, match=r"only 2 of at least 3 sites .* missing after 600 s: b\."):
         run.play()
     errors = [r.error for r in replies if r.has_error()]
     assert errors and {e.reason for e in errors} == {"the site's own log says why"}

@@ -32,8 +32,9 @@ def tables(folder: Path) -> dict[str, Path]:
 def test_sites_with_gaps_agree_on_one_table(tmp_path: Path) -> None:
     paths = tables(tmp_path)
     own = {name: load(paths[name], target="outcome") for name in SITES}
-    agreed = table_schema.agree({name: table_schema.of(data) for name, data in own.items()})
+    agreed, others = table_schema.agree({name: table_schema.of(data) for name, data in own.items()})
     whole = load(paths["all"], target="outcome")
+    assert not others
     assert table_schema.columns_of(agreed) == whole.columns and agreed["classes"] == list(whole.class_names)
     fitted = [table_schema.fitted(data, agreed, f"site {name}") for name, data in own.items()]
     np.testing.assert_array_equal(np.concatenate([f.x for f in fitted]), whole.x)
@@ -41,15 +42,16 @@ def test_sites_with_gaps_agree_on_one_table(tmp_path: Path) -> None:
     assert all(f.feature_names == whole.feature_names for f in fitted)
 
 
-def test_numbers_at_one_site_and_text_at_another_are_refused(tmp_path: Path) -> None:
+def test_numbers_at_one_site_and_text_at_another_leave_one_out(tmp_path: Path) -> None:
     paths = tables(tmp_path)
     paths["b"].write_text(paths["b"].read_text().replace("52", "old").replace(",0.5", "young,0.5"))
     own = {name: table_schema.of(load(paths[name], target="outcome")) for name in ("a", "b")}
-    with pytest.raises(SartorError, match="column 'age' holds text at site b and number at site a"):
-        table_schema.agree(own)
+    _, others = table_schema.agree(own)
+    assert others == {"b": "column 'age' holds text at site b and number at site a."}
     empty_first = {"c": table_schema.of(load(paths["c"], target="outcome")), **own}
-    with pytest.raises(SartorError, match="column 'age' holds"):
-        table_schema.agree(empty_first)
+    agreed, others = table_schema.agree(empty_first)
+    assert list(others) == ["b"] and "column 'age' holds" in others["b"]
+    assert next(c["kind"] for c in agreed["columns"] if c["name"] == "age") == "number"
 
 
 def test_pooled_statistics_are_not_for_a_federation() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from sites import NAMES, QUICK, Federation
 
+from sartor.federation.released_scores import released, rounded
 from sartor.federation.rounds import Message, decode
-from sartor.federation.rounds.remote_clients import shared
 from sartor.run.recipe import Recipe
 
 
@@ -50,8 +50,24 @@ def _words(message: Message) -> bytes:
 
 def test_scores_can_be_withheld(tmp_path: Path, paths: dict[str, Path]) -> None:
     scores = {"personal/test/loss": torch.tensor([1.0, 3.0, torch.nan])}
-    assert shared(scores, "mean")["personal/test/loss"].tolist() == [2.0, 2.0, 2.0]
-    assert bool(shared(scores, "none")["personal/test/loss"].isnan().all())
+    rows = {"test": torch.tensor([9, 9, 0])}
+    assert released(scores, rows, "mean", 1, 4)["personal/test/loss"].tolist() == [2.0, 2.0, 2.0]
+    assert bool(released(scores, rows, "none", 1, 4)["personal/test/loss"].isnan().all())
     fed = Federation(tmp_path, Recipe(**QUICK, method="flame"), {"a": paths["all"]}, key="hospital", share="mean")
     found = fed.play(fed.calls(["a"]))
     assert found.summary["personal"]["accuracy_std"] == 0 and found.summary["personal"]["accuracy_mean"] > 0
+
+
+def test_scores_of_few_rows_stay_and_the_others_are_rounded() -> None:
+    scores = {
+        "personal/test/loss": torch.tensor([1 / 3, 200 / 3, 5.0]),
+        "personal/steps": torch.tensor([7.0, 8.0, 9.0]),
+    }
+    rows = {"test": torch.tensor([5, 6, 4])}
+    out = released(scores, rows, "each", 5, 4)
+    assert out["personal/test/loss"][:2].tolist() == torch.tensor([0.3333, 66.67]).tolist()
+    assert bool(out["personal/test/loss"][2].isnan()) and out["personal/steps"].tolist() == [7.0, 8.0, 9.0]
+    values = torch.tensor([0.0, -1.23456e-7, 9.99951, 1e30, torch.nan, torch.inf], dtype=torch.float64)
+    found = rounded(values, 4).tolist()
+    assert [f"{v:.3e}" for v in found[:4]] == [f"{float(f'{v:.3e}'):.3e}" for v in values[:4].tolist()]
+    assert found[4] != found[4] and found[5] == float("inf") and rounded(values, 17) is values

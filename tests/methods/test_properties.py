@@ -93,9 +93,17 @@ class Asleep(st.FedAvg):
         return server
 
 
+class Tireless(st.FedAvg):
+    """FedAvg that trains twice, and does not say so."""
+
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
+        return super().client(state, super().client(state, down, local)[1], local)
+
+
 @pytest.mark.parametrize(
     ("method", "property", "message"),
     [
+        (Tireless(), "takes the steps it is given", "with 12 local steps a client took 24"),
         (Leaky(), "engine and chunk size change nothing", "clients computed one by one: 'w' differs"),
         (Careless(), "functions are pure", "gives different states|changes the messages"),
         (Asleep(), "training lowers the loss", "after 15 rounds"),

@@ -16,6 +16,7 @@ from pathlib import Path
 import fresh
 import psutil
 import waiting
+from sites import EXACT
 
 MAIN = "from sartor.cli import main; main()"
 WORKERS = {"server": "runner_process", "site": "worker_process"}  # NVFlare's modules for a job's processes
@@ -62,6 +63,7 @@ class Processes:
             words = ["server", self.kits / "server", "--recipe", self.recipe, *self.options]
             if name != "server":
                 words = ["client", self.kits / name, "--data", self.data[name], "--target", "outcome"]
+                words += ["--least-scored", EXACT.least_scored, "--score-digits", EXACT.score_digits]
             with (self.kits / f"{name}.log").open("ab") as log:
                 self.started[name] = subprocess.Popen(
                     [sys.executable, "-c", MAIN, *map(str, words)],

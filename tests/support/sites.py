@@ -12,6 +12,7 @@ from unittest import mock
 import numpy as np
 
 from sartor.federation import server
+from sartor.federation.limits import SiteLimits
 from sartor.federation.rounds import decode, remote_engine
 from sartor.federation.rounds.remote_engine import Waiting
 from sartor.federation.server import Coordinator
@@ -22,6 +23,7 @@ from sartor.storage import load_tensors
 
 NAMES = ("a", "b", "c")
 SMALL: dict[str, Any] = {"model": "mlp(6)", "rounds": 4, "evaluate_every": 2, "partition": "natural", "seed": 3}
+EXACT = SiteLimits(least_scored=1, score_digits=17)  # the numbers of a simulation, to the last bit
 QUICK = SMALL | {"model": "softmax", "rounds": 3, "evaluate_every": 3}
 
 
@@ -86,9 +88,10 @@ class Federation:
     waiting: Waiting = field(default_factory=lambda: Waiting(seconds=0.05, clients=1, timeouts=2, again=0.02))
     key: str | None = None
     share: str = "each"
+    limits: SiteLimits = EXACT
 
     def member(self, name: str) -> Participant:
-        own = SiteConfig(str(self.paths[name]), "outcome", self.key, self.share)
+        own = SiteConfig(str(self.paths[name]), "outcome", self.key, self.share, limits=self.limits)
         return Participant(name, self.folder / name, own, log=lambda text: self.said.append(f"{name}: {text}"))
 
     def calls(self, names: Sequence[str] = NAMES) -> Calls:

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
 from ...core import State
 from ...errors import SartorError
-from ...storage import load_tensors, save_tensors
+from ...storage import load_tensors, read_json, save_tensors, write_json
 
 _SLOTS = ("a", "b")
 
@@ -103,6 +103,39 @@ class ClientStore:
             parts[part][name] = v
         round, since, visits, steps = (int(about[k]) for k in ("round", "since", "visits", "steps"))
         return Snapshot(round, since, str(about["digest"]), visits, steps, parts["state"], parts["reply"])
+
+
+class Look(NamedTuple):
+    """One evaluation of a client: in which round, of what, and what the client would train on in that round."""
+
+    round: int
+    mark: str
+    down: str
+
+
+class Looks:
+    """The last evaluation of each client of one run, in one file that outlives this process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "scored.json"
+        self._last: dict[str, Look] | None = None
+
+    def _all(self) -> dict[str, Look]:
+        if self._last is None:
+            found = read_json(self.path) if self.path.exists() else {}
+            self._last = {client: Look(*look) for client, look in found.items()}
+        return self._last
+
+    def last(self, client: int) -> Look | None:
+        """The last time that the client's models were scored."""
+        return self._all().get(str(client))
+
+    def put(self, done: Mapping[int, Look]) -> None:
+        """Keep evaluations; when this returns they are on the disk."""
+        now = self._all() | {str(client): look for client, look in done.items()}
+        if now != self._all():
+            write_json(self.path, now)
+            self._last = now
 
 
 @contextmanager

@@ -33,6 +33,9 @@ _TYPES = {
     for t in map(np.dtype, ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"))
 }
 _MOST = 1 << 31  # rounds, client numbers
+_CLIENT = 32  # bytes of a client in a header: its number, and a round
+_PLAIN = 1 << 16  # bytes of a header besides
+JOINING = 1 << 24  # bytes of a message before the first round: columns, texts, numbers of samples
 Spec = Mapping[str, tuple[torch.dtype, tuple[int, ...]]]  # name → type and shape of one client's row
 
 
@@ -72,9 +75,12 @@ def encode(message: Message) -> bytes:
     return b"".join([MAGIC, len(text).to_bytes(4, "little"), text, *little])
 
 
-def decode(data: bytes) -> Message:
-    """The message in `data`; Damaged where it is none. The arrays are views of `data`: nothing is copied yet."""
+def decode(data: bytes, most: int | None = None) -> Message:
+    """The message in `data`; Damaged where it is none, or has more than `most` bytes. The arrays are views of `data`:
+    nothing is copied yet."""
     head = len(MAGIC) + 4
+    if most is not None and len(data) > most:
+        raise Damaged("larger than anything that was agreed on")
     if not isinstance(data, bytes) or len(data) < head or data[: len(MAGIC)] != MAGIC:
         raise Damaged("not a message of this version")
     length = int.from_bytes(data[len(MAGIC) : head], "little")
@@ -139,6 +145,12 @@ def _arrays(found: Any, data: bytes, at: int) -> dict[str, np.ndarray]:
     if at != len(data):
         raise Damaged("there are more bytes than the arrays need")
     return arrays
+
+
+def size_of(spec: Spec, rows: int) -> int:
+    """The most bytes that a message about so many clients may have: its arrays, and a header that names them."""
+    row = sum(dtype.itemsize * math.prod(shape) for dtype, shape in spec.values())
+    return rows * (row + _CLIENT) + _PLAIN
 
 
 def packed(tensors: State) -> dict[str, np.ndarray]:

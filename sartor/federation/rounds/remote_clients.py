@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -20,14 +20,17 @@ from torch import Tensor
 
 from ...core import Stage, State
 from ...errors import Diverged, SartorError
-from .client_store import Keeper, Snapshot, stacked
-from .messages import Damaged, Message, Spec, decode, encode, packed, plain, row, unpacked
+from .client_store import Keeper, Look, Looks, Snapshot, stacked
+from .messages import Damaged, Message, Spec, decode, encode, packed, plain, row, size_of, unpacked
 
 # Why a request or a reply was not taken: its bytes, its run or sender, its settings, its round (old, ahead, or from a
 # state that is gone), its work (raised, NaN), or the disk.
-REASONS = ("damaged", "foreign", "agreement", "stale", "early", "behind", "failed", "diverged", "disk")
+# What was asked before with another content, or goes beyond the site's limits.
+REASONS = (
+    *("damaged", "foreign", "agreement", "stale", "early", "behind", "failed", "diverged", "disk"),
+    *("changed", "unscheduled", "limit"),
+)
 GLOBAL = "global"  # what the global model is called in a message, beside the method's own downlink
-SHARES = ("each", "mean", "none")
 
 
 class Computation(Protocol):
@@ -60,21 +63,28 @@ class RemoteClients:
     store: Keeper
     keep: Callable[[int, Tensor, State], None]  # what becomes of the personal models: they stay here
     instance_id: str = ""  # what only this copy of the site knows, and says with each answer
-    share: str = "each"  # scores of each client leave the site, or their mean over its clients, or none
     counts: dict[str, int] = field(default_factory=lambda: {"answered": 0, "repeated": 0, **dict.fromkeys(REASONS, 0)})
     log: Callable[[str], None] = lambda text: None
     open: bool = False  # a simulation: all that is asked for comes back, also the words of errors, and is not judged
+    scored: Callable[[int], bool] = lambda round: True  # whether an evaluation was agreed on for this round
+    looks: Looks | None = None  # none: a simulation, where models are scored as often as one likes
+    release: Callable[[Tensor, State], State] = lambda ids, scores: scores  # which scores leave, and how
 
     def __post_init__(self) -> None:
         self._own = frozenset(self.ids)
+        self.most = max((size_of(spec, len(self.ids)) for spec in self.down.values()), default=0)
 
     def answer(self, data: bytes) -> bytes:
         """The reply to a request. A request that cannot be taken changes nothing, is counted and is refused in a word:
         what went wrong in detail is said here, not to the server."""
         try:
-            request = decode(data)
+            request = decode(data, None if self.open else self.most)
             self._check(request)
-            return encode(self._reply(request))
+            down = self._received(request)
+            marks = _marked(request)
+            if not self.open:
+                self._check_once(request, marks)
+            return encode(self._reply(request, down, marks))
         except Exception as e:
             return self._refuse(e)
 
@@ -105,62 +115,88 @@ class RemoteClients:
             if self.store.after(client, since) is None:
                 raise _Refused("behind", f"the state after round {since + 1}, which the server counts on, is not here")
 
-    def _reply(self, request: Message) -> Message:
+    def _check_once(self, request: Message, marks: Marks) -> None:
+        """A round has one model for each client: the one that is scored is the one to train on, and neither is asked
+        for twice with another. So a server gets no more answers out of a site than rounds were agreed on."""
+        if request.kind == "evaluate" and not self.scored(request.round):
+            raise _Refused("unscheduled", f"no scores were agreed on after round {request.round}")
+        for client, since, (mark, full) in zip(request.clients, request.since, marks, strict=True):
+            look = None if self.looks is None else self.looks.last(client)
+            trained = self.store.after(client, request.round)
+            if request.kind == "train":
+                again = trained is None or (trained.since, trained.digest) == (since, mark)
+                same = look is None or look.round != request.round or look.down == mark
+                if not (again and same):
+                    raise _Refused("changed", f"another model in round {request.round + 1} than was sent before")
+            elif request.kind == "evaluate":
+                if request.round < max(self.store.newest(client), -1 if look is None else look.round):
+                    raise _Refused("stale", f"scores after round {request.round}, which is over")
+                fresh = look is None or look.round != request.round or look.mark == f"{since} {full}"
+                if not fresh or (trained is not None and trained.digest != mark):
+                    raise _Refused("changed", f"scores of another model after round {request.round}")
+
+    def _received(self, request: Message) -> State:
+        """What the server sent, as tensors [c, ...]."""
+        n = len(request.clients)
+        return plain(request.arrays, n) if self.open else unpacked(request.arrays, n, self.down[request.kind])
+
+    def _reply(self, request: Message, down: State, marks: Marks) -> Message:
         if request.kind == "train":
-            arrays = self._train(request)
+            arrays = self._train(request, down, marks)
         else:
             held = [self._held(i, s) for i, s in zip(request.clients, request.since, strict=True)]
-            arrays = packed(self._look(request, held))
+            arrays = packed(self._look(request, down, held, marks))
         self.counts["answered"] += 1
         named = (self.run, self.agreement, request.round, request.clients, request.since)
         return Message("answer", *named, arrays, {"stage": request.kind, "instance_id": self.instance_id})
 
-    def _look(self, request: Message, held: list[Snapshot]) -> State:
+    def _look(self, request: Message, down: State, held: list[Snapshot], marks: Marks) -> State:
         """What a stage that changes nothing brings."""
         if request.kind == "states":
             states = stacked([h.state for h in held])
             return {f"state/{k}": v for k, v in states.items()} | {"visits": torch.tensor([h.visits for h in held])}
-        found = self._work(request, held)[1]
+        found = self._work(request, down, held)[1]
         if self.open:
             return found
         if request.kind == "personal":
             self.keep(request.round, torch.tensor(request.clients), found)
             return {}
-        return shared(found, self.share)
+        if self.looks is not None:
+            each = zip(request.clients, request.since, marks, strict=True)
+            self.looks.put({i: Look(request.round, f"{since} {full}", mark) for i, since, (mark, full) in each})
+        return self.release(torch.tensor(request.clients), found)
 
     def _held(self, client: int, round: int) -> Snapshot:
         held = self.store.after(client, round)
         assert held is not None  # _check has looked
         return held
 
-    def _train(self, request: Message) -> dict[str, np.ndarray]:
+    def _train(self, request: Message, down: State, marks: Marks) -> dict[str, np.ndarray]:
         """The replies, from the disk where all are there, else computed from the states that the server names.
 
         Where some are missing all are computed again: the same bits, as nothing depends on what happened since.
         """
-        marks = _marks(request)
+        sent = [mark for mark, _ in marks]
         stored = [self.store.after(i, request.round) for i in request.clients]
         if all(
             h is not None and (h.since, h.digest) == mark
-            for h, mark in zip(stored, zip(request.since, marks, strict=True), strict=True)
+            for h, mark in zip(stored, zip(request.since, sent, strict=True), strict=True)
         ):
             self.counts["repeated"] += 1
             done = [h for h in stored if h is not None]
         else:
             held = [self._held(i, s) for i, s in zip(request.clients, request.since, strict=True)]
-            state, message, steps = self._work(request, held)
+            state, message, steps = self._work(request, down, held)
             done = []
             for at, before in enumerate(held):
                 own, reply = ({k: v.clone() for k, v in row(t, at).items()} for t in (state, message))
-                now = (request.round, before.round, marks[at], before.visits + 1, int(steps[at]), own, reply)
+                now = (request.round, before.round, sent[at], before.visits + 1, int(steps[at]), own, reply)
                 done.append(Snapshot(*now))
             self.store.put(dict(zip(request.clients, done, strict=True)))
         replies = packed(stacked([h.reply for h in done])) if done[0].reply else {}
         return {f"message/{k}": v for k, v in replies.items()} | {"steps": np.array([h.steps for h in done])}
 
-    def _work(self, request: Message, held: list[Snapshot]) -> tuple[State, State, Tensor]:
-        n = len(held)
-        down = plain(request.arrays, n) if self.open else unpacked(request.arrays, n, self.down[request.kind])
+    def _work(self, request: Message, down: State, held: list[Snapshot]) -> tuple[State, State, Tensor]:
         visits = torch.tensor([h.visits for h in held])
         ids, state = torch.tensor(request.clients), stacked([h.state for h in held])
         common = down.pop(GLOBAL, None)
@@ -185,27 +221,29 @@ def _why(error: Exception) -> str:
     return "disk" if isinstance(error, SartorError) and isinstance(error.__cause__, OSError) else "failed"
 
 
-def _marks(request: Message) -> list[str]:
-    """For each client a hash of what it was sent."""
-    if all(len(v) == 1 for v in request.arrays.values()) and len(request.clients) > 1:  # the same to all
-        return _marks(replace(request, clients=request.clients[:1])) * len(request.clients)
+Marks = list[tuple[str, str]]  # for each client: a hash of what it would train on, and of all that it was sent
+
+
+def _marked(request: Message) -> Marks:
+    whole = _hashes(request.arrays, len(request.clients))
+    if GLOBAL not in request.arrays:
+        return list(zip(whole, whole, strict=True))
+    down = _hashes({k: v for k, v in request.arrays.items() if k != GLOBAL}, len(request.clients))
+    return list(zip(down, whole, strict=True))
+
+
+def _hashes(arrays: Mapping[str, np.ndarray], clients: int) -> list[str]:
+    """For each client a hash of its rows."""
+    if all(len(v) == 1 for v in arrays.values()) and clients > 1:  # the same to all
+        return _hashes(arrays, 1) * clients
     out = []
-    for at in range(len(request.clients)):
+    for at in range(clients):
         found = hashlib.sha256()
-        for k, v in sorted(request.arrays.items()):
+        for k, v in sorted(arrays.items()):
             found.update(f"{k} {v.dtype} {v.shape[1:]} ".encode())
             found.update(np.ascontiguousarray(v[at if len(v) > 1 else 0]).tobytes())
         out.append(found.hexdigest())
     return out
-
-
-def shared(scores: State, share: str) -> State:
-    """The scores that leave a site: each client's, all clients' mean in place of each, or none (NaN)."""
-    if share == "each":
-        return scores
-    if share == "none":
-        return {k: torch.full_like(v, torch.nan) for k, v in scores.items()}
-    return {k: v.nanmean().expand(len(v)).clone() for k, v in scores.items()}
 
 
 def nothing(*_: Any) -> None:

@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 
 from ...core import Stage, State
-from ...errors import Diverged, SartorError, Silent, need, positive
-from .messages import Damaged, Message, Spec, decode, encode, packed, plain, unpacked
+from ...errors import Diverged, SartorError, Silent, need, positive, readable
+from .messages import Damaged, Message, Spec, decode, encode, packed, plain, size_of, unpacked
 from .remote_clients import GLOBAL, REASONS
 
 STEPS = "steps"
+_STEPS = 1 << 31  # that a client may say to have taken in a round
+_PATIENCE = 16  # times in a round that a site is told the terms again, or is spoken of
 
 
 class Transport(Protocol):
@@ -62,7 +64,9 @@ class RemoteEngine:
         say: Callable[[str], None],
         welcome: Mapping[str, bytes] | None = None,  # what a site that has not joined is told
         instance_ids: Mapping[str, str] | None = None,  # what each site said when it joined, and says with every answer
+        ranges: Mapping[str, tuple[float, float]] | None = None,  # of scores, by the last word of their names
     ) -> None:
+        self.ranges = dict(ranges or {})
         self.instance_ids = dict(instance_ids or {})
         self.welcome = dict(welcome or {})
         self.run, self.agreement, self.specs = run, agreement, specs
@@ -73,6 +77,7 @@ class RemoteEngine:
         self.counts = {"answers": 0, "duplicate": 0, **dict.fromkeys(REASONS, 0)}
         self.refusals = dict.fromkeys(REASONS, 0)  # of our requests, by sites
         self._steps = 0
+        self._patience: dict[str, int] = {}
 
     @property
     def steps(self) -> int:
@@ -128,6 +133,7 @@ class RemoteEngine:
         enough = min(need_clients, sum(len(m.clients) for m in asked.values()))
         bytes_of = {site: encode(m) for site, m in asked.items()}
         self._post(bytes_of, asked)
+        self._patience.clear()
         now = time.monotonic()
         deadline, repeat, waited = now + self.waiting.seconds, now + self.waiting.again, False
         while True:
@@ -161,14 +167,16 @@ class RemoteEngine:
 
         True where the site should be asked once more: it has just joined.
         """
+        request = pending.get(site)
         try:
-            reply = decode(data)
-            request = pending.get(site)
+            reply = decode(data, self._most(stage, request))
             if self._stranger(site, reply):
                 self.counts["foreign"] += 1
                 return False
             if reply.run == self.run and reply.kind in ("refused", "ready"):
-                return (reply.kind == "ready" and request is not None) or self._refused(site, reply, pending)
+                if reply.kind == "ready":
+                    return request is not None and self._patient(site)
+                return self._refused(site, reply, pending)
             why = self._wrong(site, reply, request, found)
             if why is not None or request is None:
                 self.counts[why or "foreign"] += 1
@@ -176,8 +184,8 @@ class RemoteEngine:
             found[site] = reply.clients, self._values(stage, reply)
         except Damaged as e:
             self.counts["damaged"] += 1
-            self.say(f"an answer of site {site} was not taken: {e}")
-            pending.pop(site, None)
+            if pending.pop(site, None) is not None:
+                self.say(f"an answer of site {site} was not taken: {e}")
             return False
         self.counts["answers"] += 1
         pending.pop(site)
@@ -191,12 +199,28 @@ class RemoteEngine:
         n = len(reply.clients)
         if self.specs is None:
             return plain(reply.arrays, n)
-        return unpacked(reply.arrays, n, self.specs.get(stage, {}), stage != "train")
+        found = unpacked(reply.arrays, n, self.specs.get(stage, {}), stage != "train")
+        if stage == "evaluate":
+            check_scores(found, self.ranges)
+        elif stage == "train" and not bool(((found[STEPS] >= 0) & (found[STEPS] < _STEPS)).all()):
+            raise Damaged("a number of steps is out of range")
+        return found
+
+    def _most(self, stage: str, request: Message | None) -> int | None:
+        """The most bytes that what comes now may have: no answer is waited for, or one to this request is."""
+        if self.specs is None:
+            return None
+        return size_of({}, 0) if request is None else size_of(self.specs.get(stage, {}), len(request.clients))
+
+    def _patient(self, site: str) -> bool:
+        """Whether a site that keeps asking for more is still given it in this round."""
+        self._patience[site] = self._patience.get(site, _PATIENCE) - 1
+        return self._patience[site] >= 0
 
     def _stranger(self, site: str, reply: Message) -> bool:
         """Whether a reply in this run comes from another copy of the site than the one that joined."""
         other = reply.run == self.run and reply.note.get("instance_id", "") != self.instance_ids.get(site, "")
-        if other:
+        if other and self._patient(site):
             self.say(
                 f"rejected an answer in the name of site {site} from another process. Is its kit in use elsewhere?"
             )
@@ -209,10 +233,10 @@ class RemoteEngine:
         self.refusals[why] += 1
         if self.specs is None:
             raise _error(why, reply.note)
-        if why == "foreign" and site in pending and site in self.welcome:
+        if why == "foreign" and site in pending and site in self.welcome and self._patient(site):
             self.transport.post(site, self.welcome[site])
         elif pending.pop(site, None) is not None:
-            self.say(f"site {site} refused ({why}); its log says more")
+            self.say(f"site {site} refused ({why}{_limit(reply)}); its log says more")
         return False
 
     def _wrong(self, site: str, reply: Message, asked: Message | None, found: Mapping[str, object]) -> str | None:
@@ -252,6 +276,25 @@ class RemoteEngine:
 
 
 _Answer = tuple[tuple[int, ...], State]
+
+
+def _limit(reply: Message) -> str:
+    """Which of a site's limits a refusal is about."""
+    name = reply.note.get("limit")
+    return f": {readable(name, 40).replace('_', '-')}" if isinstance(name, str) else ""
+
+
+def check_scores(scores: State, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Refuse scores that no model can have. All scores of a model on a client's part are there, or none is."""
+    missing: dict[str, Tensor] = {}
+    for name, value in scores.items():
+        gaps = torch.isnan(value)
+        model, _, word = name.rpartition("/")
+        if not torch.equal(missing.setdefault(model, gaps), gaps):
+            raise Damaged(f"{model} has gaps")
+        low, high = ranges.get(word, (-torch.inf, torch.inf))
+        if not bool((gaps | ((value >= low) & (value <= high))).all()):
+            raise Damaged(f"{name} is out of range")
 
 
 def _joined(found: Mapping[str, _Answer]) -> tuple[Tensor, State]:

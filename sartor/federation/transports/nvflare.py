@@ -7,6 +7,7 @@ that nothing happens twice, is the business of sartor.federation.
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ from ...engines.orphans import die_with_parent
 from ..rounds.remote_engine import Transport
 
 TASK, PAYLOAD = "sartor", "payload"
+_WAITING = 8  # messages of a site that wait to be read; more are a flood, and dropped
 _CLEAN = 10  # rounds between two collections of what NVFlare leaves: tasks that refer to each other, freed pages
 
 
@@ -41,6 +43,8 @@ class Tasks:
     def __init__(self, controller: Controller, context: FLContext, abort: Signal) -> None:
         self.controller, self.context, self.abort = controller, context, abort
         self.box: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
+        self.waiting: dict[str, int] = {}  # by site: what is in the box
+        self.lock = threading.Lock()
         self.standing: dict[str, Task] = {}
         self.there = {c.name for c in context.get_engine().get_clients()}
         self.posted = 0
@@ -68,7 +72,11 @@ class Tasks:
         """What a site sent; a site whose executor failed has sent nothing."""
         data = result.get(PAYLOAD) if isinstance(result, Shareable) else None
         if isinstance(data, bytes) and result.get_return_code(ReturnCode.OK) == ReturnCode.OK:
-            self.box.put((client.name, data))
+            with self.lock:
+                waiting = self.waiting.get(client.name, 0)
+                if waiting < _WAITING:
+                    self.waiting[client.name] = waiting + 1
+                    self.box.put((client.name, data))
 
     def collect(self, seconds: float) -> list[tuple[str, bytes]]:
         """What has come; waits in short spells, as the job may be ended meanwhile."""
@@ -82,8 +90,10 @@ class Tasks:
                 if time.monotonic() >= until:
                     return []
                 continue
-            while not self.box.empty():
-                found.append(self.box.get())
+            with self.lock:
+                while not self.box.empty():
+                    found.append(self.box.get())
+                self.waiting.clear()
             return found
 
 

@@ -164,6 +164,14 @@ def test_columns_that_coincide_are_not_run_twice() -> None:
     assert small.same_as(TableColumn(experiment, made.cells[0], False, made.size))
 
 
+def test_local_training_with_a_cohort_is_another_run_than_when_only_the_cohort_trained() -> None:
+    """The first key is that of before; with everybody asked nothing has changed, and it is as it was."""
+    alone = Recipe(method="local", data="mnist", clients=20)
+    assert key_of(alone) == "d2fe2c1b73fc98cd7019"
+    assert key_of(alone.replace(cohort=5)) != "4ed85c7aef32aa5d8076"
+    assert key_of(alone.replace(method="fedavg", cohort=5)) == "6c8b1c12029c55db68f1"
+
+
 def test_the_key_of_a_run_is_of_all_that_matters_and_of_nothing_else() -> None:
     plain = Recipe(method="flame", settings={"lam": 1})
     assert key_of(plain) == key_of(Recipe(method="flame", settings={"lam": 1.0}, workers=1, chunk=3, oracle=True))

@@ -1,0 +1,117 @@
+"""What a site lets a server ask of it, whatever the server's recipe says: it holds at every stage.
+
+A server that keeps to the rules does not notice these limits. One that does not learns no more from a site than a few
+rounds of messages over many rows tell. The site says which limit a refusal is about in full, the server hears its name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SartorError, need
+from ..run.recipe import About, Recipe, setting
+
+if TYPE_CHECKING:
+    from ..core import Method
+    from ..data import Clients
+
+_ROUNDS = 10_000  # of a run, where the site does not say more
+_COPIES = 8  # of a client's model in memory at a time: its states, the slots of its store, its message, a gradient
+
+
+class OverLimit(SartorError):
+    """A request that goes beyond what this site allows; the server is told the limit's name."""
+
+    def __init__(self, limit: str, text: str) -> None:
+        super().__init__(f"{text} ({limit.replace('_', '-')})")
+        self.limit = limit
+
+
+@dataclass(frozen=True)
+class SiteLimits:
+    """A site's own limits; each is an option of `sartor client`."""
+
+    least_rows: int = setting(10, "training rows that must be behind every message of a client", least=1)
+    least_scored: int = setting(5, "rows that must be behind a score; a score of fewer is not sent", least=1)
+    score_digits: int = setting(4, "significant digits of the scores that are sent", least=1)
+    most_rounds: int | None = setting(
+        None, "rounds that a run may have or be continued to [as first agreed; at most 10000]", least=1
+    )
+    most_steps: int = setting(10_000, "gradients that a client may be asked for in a round", least=1)
+    most_parameters: int = setting(100_000_000, "parameters of a model", least=1)
+    most_clients: int = setting(100_000, "clients of the whole federation", least=1)
+    most_bytes: int = setting(4 << 30, "bytes of memory for this site's rows and models", least=1 << 20)
+
+    def __post_init__(self) -> None:
+        for name, about in LIMITS.items():
+            value = getattr(self, name)
+            good = (value is None and about.default is None) or (type(value) is int and value >= (about.least or 1))
+            need(good, f"a site's {name.replace('_', '-')} is a whole number of at least {about.least}; got {value!r}.")
+
+    # --- what is asked before the first round -------------------------------------------------------------------------
+
+    def check_recipe(self, recipe: Recipe, mine: Recipe | None) -> None:
+        """Refuse more rounds than allowed; and, where the site has no recipe of its own that says so, columns and
+        numbers that tell more than need be."""
+        most = self.most_rounds or (_ROUNDS if mine is None else mine.rounds)
+        _hold("most_rounds", recipe.rounds <= most, f"{recipe.rounds} rounds, at most {most} are allowed")
+        if mine is not None:
+            often = recipe.evaluate_every >= mine.evaluate_every
+            _hold("recipe", often, f"scores every {recipe.evaluate_every} rounds, agreed on is {mine.evaluate_every}")
+            return
+        for name, allowed in (("columns", "own"), ("dtype", "float32")):
+            value = getattr(recipe, name)
+            _hold(name, value == allowed, f"{name} = {value!r} is taken from this site's own --recipe only")
+
+    def check_longer(self, recipe: Recipe, before: Recipe) -> None:
+        """Refuse to play a run for longer, or to score it more often, than was agreed on at its beginning."""
+        if self.most_rounds is None:
+            text = f"{recipe.rounds} rounds of a run of {before.rounds}; allow more with --most-rounds"
+            _hold("most_rounds", recipe.rounds <= before.rounds, text)
+        often = recipe.evaluate_every >= before.evaluate_every
+        _hold("evaluations", often, f"scores every {recipe.evaluate_every} rounds in place of {before.evaluate_every}")
+
+    def check_size(self, clients: int, rows: int, features: int, width: int) -> None:
+        """Refuse a federation or a table that is too large, before memory is taken for it."""
+        _hold("most_clients", clients <= self.most_clients, f"{clients} clients, at most {self.most_clients}")
+        size = rows * features * width
+        _hold("most_bytes", size <= self.most_bytes, f"a table of {size} bytes, at most {self.most_bytes}")
+
+    def check_rows(self, own: Clients) -> None:
+        """Refuse parts that leave a client with few training rows."""
+        least = int(own.counts("train").min())
+        text = f"a client would train on {least} rows, at least {self.least_rows} are needed"
+        _hold("least_rows", least >= self.least_rows, text)
+
+    def check_model(self, parameters: int, own: Clients) -> None:
+        """Refuse a model that is too large, before memory is taken for it."""
+        most = self.most_parameters
+        _hold("most_parameters", parameters <= most, f"{parameters} parameters, at most {most} are allowed")
+        memory = parameters * len(own) * own.x.element_size() * _COPIES
+        _hold("most_bytes", memory <= self.most_bytes, f"models of {memory} bytes, at most {self.most_bytes}")
+
+    def check_batches(self, method: Method, own: Clients) -> None:
+        """Refuse steps on few rows: a message after one such step, or after one that is far longer than those before
+        it, tells them."""
+        least = int(own.counts("train").min())
+        for batch in _batches(method):
+            text = f"steps on {min(batch, least)} rows, at least {self.least_rows} are needed"
+            _hold("least_rows", min(batch, least) >= self.least_rows, text)
+
+
+LIMITS: dict[str, About] = {
+    f.name: About(**{**vars(f.metadata["about"]), "group": "limits", "type": str(f.type)}) for f in fields(SiteLimits)
+}
+
+
+def _batches(part: Any) -> list[int]:
+    """The sizes of the minibatches of all solvers in a method."""
+    own = [part.batch] if isinstance(getattr(part, "batch", None), int) else []
+    inside = [getattr(part, f.name) for f in fields(part)] if is_dataclass(part) else []
+    return own + [size for field in inside for size in _batches(field)]
+
+
+def _hold(limit: str, good: bool, text: str) -> None:
+    if not good:
+        raise OverLimit(limit, f"the server asks for {text}")
