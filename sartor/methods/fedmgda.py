@@ -29,7 +29,7 @@ from ..solvers import SGD, Solver
 class FedMGDA(Method):
     """One global model along a direction that serves all clients of the cohort at once."""
 
-    epsilon: float = 0.1
+    epsilon: float | None = None  # none: 1/n for n messages, so that nobody counts more than twice as much
     eta: float = 2.0
     decay: float = 1.0
     normalise: bool = True
@@ -39,7 +39,8 @@ class FedMGDA(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         positive("FedMGDA+", eta=self.eta, decay=self.decay)
-        need(0 <= self.epsilon <= 1, f"FedMGDA+ needs epsilon in [0, 1]; got {self.epsilon}.")
+        good = self.epsilon is None or 0 <= self.epsilon <= 1
+        need(good, f"FedMGDA+ needs epsilon in [0, 1] (or none, for 1/clients); got {self.epsilon}.")
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         return {}, {"w": self.solver.minimise(local, down["w"], Free())}
@@ -49,7 +50,8 @@ class FedMGDA(Method):
         g = w - messages["w"]
         if self.normalise:
             g = g / g.norm(dim=1, keepdim=True).clamp(min=torch.finfo(g.dtype).tiny)
-        return server | {"w": w - self.eta * self.decay**round * fair_direction(g, weights, self.epsilon)}
+        epsilon = 1 / len(g) if self.epsilon is None else self.epsilon
+        return server | {"w": w - self.eta * self.decay**round * fair_direction(g, weights, epsilon)}
 
 
 ABOUT = {
@@ -59,12 +61,12 @@ ABOUT = {
     "paper": "Hu et al. 2022",
     "names": {"fedmgda": {"line": "one global model along a direction good for all"}},
     "settings": {
-        "epsilon": "how far weights may move from FedAvg's: 0 not at all, 1 freely",
+        "epsilon": "how far weights may move from FedAvg's: 0 not at all, 1 freely; none: 1/clients",
         "eta": "the server's step along the common direction",
         "decay": "`eta` is multiplied by this in every round",
         "normalise": "updates are scaled to length 1 first; `false` is plain FedMGDA",
     },
-    "tune": {"epsilon": "flat(0, 1)", "eta": "log(0.1, 10)"},
+    "tune": {"eta": "log(0.1, 10)"},
     "cite": ["hu2022fedmgda"],
     "cold_start": "the global model",
     "privacy": {"sends": "its model", "server": "no: weights depend on all messages' inner products", "client": "yes"},

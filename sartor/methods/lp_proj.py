@@ -101,7 +101,7 @@ ABOUT = {
     "names": {
         "lp-proj-1": {
             "line": "L1 coupling in a random subspace; tiny messages, robust",
-            "preset": {"p": 1.0},
+            "preset": {"p": 1.0, "lam": 0.05},
             "tune": {"lam": "log(0.0001, 1)", "eta": "log(0.01, 1)"},
         },
         "lp-proj-2": {

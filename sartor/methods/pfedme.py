@@ -32,8 +32,8 @@ from .parts.split_steps import lasting, nested
 class PFedMe(Method):
     """Bi-level Moreau envelopes: a personal model near a global one."""
 
-    lam: float = 5.0
-    eta: float = 0.2
+    lam: float = 1.0
+    eta: float = 1.0
     beta: float = 1.0
     R: int = 10
     start: str = "theta"
