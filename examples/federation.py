@@ -19,7 +19,7 @@ import numpy as np
 SARTOR = [sys.executable, "-c", "from sartor.cli import main; main()"]
 RECIPE = """[method]
 method = "flame"
-settings = { lam = 0.5, rho = 0.5 }
+settings = { lam = 0.5 }
 model = "softmax"
 rounds = 10
 

@@ -71,6 +71,7 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
         epochs: int | None = None,
         batch: int | None = None,
         lam: float | None = None,
+        speed: float | None = None,
         rho: float | None = None,
         settings: Mapping[str, Any] | None = None,
         cohort: int | None = Recipe.cohort,
@@ -82,7 +83,8 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
         random_state: Any = 0,
     ) -> None:
         self.method, self.model, self.rounds = method, model, rounds
-        self.lr, self.epochs, self.batch, self.lam, self.rho = lr, epochs, batch, lam, rho
+        self.lr, self.epochs, self.batch, self.lam = lr, epochs, batch, lam
+        self.speed, self.rho = speed, rho
         self.settings, self.cohort, self.scale, self.validation = settings, cohort, scale, validation
         self.loss, self.engine, self.dtype, self.random_state = loss, engine, dtype, random_state
 
@@ -123,7 +125,7 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _method(self) -> Method:
-        own = {k: v for k, v in (("lam", self.lam), ("rho", self.rho)) if v is not None}
+        own = {k: v for k in ("lam", "speed", "rho") if (v := getattr(self, k)) is not None}
         solver = {k: v for k, v in (("lr", self.lr), ("epochs", self.epochs), ("batch", self.batch)) if v is not None}
         if isinstance(self.method, str):
             return method_from(self.method, {**(self.settings or {}), **own}, solver)
@@ -198,8 +200,8 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
 class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[misc]
     """A classifier with a model for each group, trained by a personalised federated method.
 
-    `method` is a name (sartor list methods) or an object; `lam`, `rho` and `settings` are its settings, `lr`, `epochs`
-    and `batch` its solver's. `scale`: features to scale by the group's "own" statistics, by "pooled" ones, or "raw".
+    `method` is a name (sartor list methods) or an object; `lam`, `speed`, `rho` and `settings` are its settings, `lr`,
+    `epochs` and `batch` its solver's. `scale`: features to scale by the group's "own" statistics, by "pooled" ones, or "raw".
     `validation` of each group's rows are kept to choose between its personal and the global model.
     """
 

@@ -43,7 +43,7 @@ def test_a_method_whose_assumption_the_task_breaks_is_refused_before_the_first_r
         (lambda: st.SCAFFOLD(option="II", solver=SGD), "option II needs sgd without momentum"),
         (lambda: st.QFFL(solver=EXACT), "has no lr; give L"),
         (lambda: st.QFFL(q=-1.0), "q >= 0; got -1.0"),
-        (lambda: st.FedMGDA(epsilon=2.0), r"epsilon in \[0, 1\]; got 2.0"),
+        (lambda: st.FedMGDA(epsilon=2.0), r"epsilon in \[0, 1\] \(or none, for 1/clients\); got 2.0"),
         (lambda: st.IFCA(k=0), "k >= 1 clusters; got 0"),
         (lambda: st.RSA(p=0.5), "p >= 1"),
         (lambda: st.TERM(t=float("nan")), "finite t"),

@@ -24,7 +24,7 @@ def test_the_speed_is_lam_alpha_over_rho(kind: type) -> None:
 
 
 def test_one_and_not_both() -> None:
-    with pytest.raises(SartorError, match="FLAME takes speed = λα/ρ, or rho itself, not both; got 1.0 and 0.1"):
+    with pytest.raises(SartorError, match=r"FLAME takes speed = λα/ρ, or rho itself, not both; got 1\.0 and 0\.1\."):
         st.FLAME(speed=1.0, rho=0.1)
     for bad in ({"speed": 0.0}, {"rho": -1.0}, {"speed": float("nan")}):
         with pytest.raises(SartorError, match="FLAME needs"):
