@@ -201,7 +201,8 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
     """A classifier with a model for each group, trained by a personalised federated method.
 
     `method` is a name (sartor list methods) or an object; `lam`, `speed`, `rho` and `settings` are its settings, `lr`,
-    `epochs` and `batch` its solver's. `scale`: features to scale by the group's "own" statistics, by "pooled" ones, or "raw".
+    `epochs` and `batch` its solver's. `scale`: features to scale by the group's "own" statistics, by "pooled" ones, or
+    "raw".
     `validation` of each group's rows are kept to choose between its personal and the global model.
     """
 

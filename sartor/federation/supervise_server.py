@@ -87,7 +87,7 @@ class ServerSupervisor:
 
     def _supervise(self, daemon: Daemon, follower: Follower) -> None:
         stuck, last = 0, -1
-        while True:
+        while self._state() != "finished":  # also where NVFlare stopped answering just as the last round was over
             shutil.rmtree(self.kit / "store", ignore_errors=True)  # jobs of a server that was killed: ours are kept
             daemon.start()
             self.say(f"server of {self.about.federation} on {self.about.host}:{self.about.port}")
@@ -104,7 +104,7 @@ class ServerSupervisor:
                         if self._job(admin, daemon, follower):
                             return
             except _Lost as e:
-                self.say(f"{e}; starting again")
+                self.say(f"{e}; {'the run is finished' if self._state() == 'finished' else 'starting again'}")
             daemon.stop()
 
     def _job(self, admin: Any, daemon: Daemon, follower: Follower) -> bool:

@@ -1,4 +1,4 @@
-"""Every method's defaults are sensible in federations of 4, 10, 100 and 1,000 clients: with the same number of gradients
+"""Every method's defaults are sensible among 4, 10, 100 and 1,000 clients: with the same number of gradients
 as `local` and `fedavg`, nobody is below both by more than noise. Most methods have both as limits."""
 
 from __future__ import annotations

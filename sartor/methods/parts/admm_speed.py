@@ -10,9 +10,20 @@ from ...errors import need, positive
 class Penalised(Protocol):
     """What such a method has."""
 
-    lam: Any
-    speed: Any
-    rho: float | None
+    @property
+    def lam(self) -> Any:
+        """λ, a number or [c, 1]."""
+        ...
+
+    @property
+    def speed(self) -> Any:
+        """λα/ρ."""
+        ...
+
+    @property
+    def rho(self) -> float | None:
+        """ρ itself, in place of it."""
+        ...
 
 
 Made = TypeVar("Made")

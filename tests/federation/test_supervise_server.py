@@ -1,0 +1,57 @@
+"""The server's supervisor starts NVFlare again until the run is finished, and not once more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+
+pytest.importorskip("nvflare")
+
+from sartor.federation import supervise_server
+from sartor.federation.nvflare_jobs import STATUS
+from sartor.storage import write_json
+
+
+class Daemon:
+    """NVFlare's process: counts how often it was started."""
+
+    alive, starts = True, 0
+
+    def start(self) -> None:
+        self.starts += 1
+
+    def stop(self) -> None:
+        pass
+
+
+def supervisor(folder: Path, said: list[str]) -> Any:
+    made = object.__new__(supervise_server.ServerSupervisor)
+    made.kit = made.place = folder
+    made.say = said.append
+    made.about = SimpleNamespace(federation="trial", host="localhost", port=1, sites=["a"])  # type: ignore[assignment]
+    return made
+
+
+def test_a_run_that_is_finished_as_nvflare_falls_silent_is_finished(tmp_path: Path) -> None:
+    """The sites have gone home: who starts again waits for them for ever."""
+    said: list[str] = []
+
+    @contextmanager
+    def silent(folder: Path, daemon: Daemon) -> Iterator[None]:
+        if daemon.starts == 2:
+            write_json(tmp_path / STATUS, {"state": "finished", "round": 5})
+        raise supervise_server._Lost("NVFlare's server does not answer")
+        yield
+
+    daemon = Daemon()
+    with mock.patch.object(supervise_server, "session", silent):
+        supervisor(tmp_path, said)._supervise(daemon, None)
+    assert daemon.starts == 2
+    lost = [line for line in said if "does not answer" in line]
+    assert [line.rpartition("; ")[2] for line in lost] == ["starting again", "the run is finished"]
