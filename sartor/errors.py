@@ -6,9 +6,30 @@ import difflib
 import math
 from collections.abc import Iterable
 
+LONGEST = 1000  # characters of a message
+_HARMLESS = "\n\t\xa0\u200c\u200d"  # not printable by Unicode's rules, but names and tables hold them
+
+
+def printable(text: str) -> str:
+    """The text with whatever a terminal would obey (escape sequences, bells, changes of direction) as visible escapes;
+    lines stay lines."""
+    return "".join(c if c.isprintable() or c in _HARMLESS else ascii(c)[1:-1] for c in text)
+
+
+def readable(text: str, most: int = LONGEST) -> str:
+    """The text as one line for a terminal: printable, and cut in its middle to at most `most` characters."""
+    if len(text) > 4 * most:  # nobody looks at the middle of a text of megabytes
+        text = f"{text[: 2 * most]} ... {text[-2 * most :]}"
+    line, tail = printable(" ".join(text.split())), most // 3
+    return line if len(line) <= most else f"{line[: most - tail - 5]} ... {line[-tail:]}"
+
 
 class SartorError(ValueError):
-    """Something in the request is wrong. The message is one line and says what to do; the command line exits with 2."""
+    """Something in the request is wrong. The message is one readable line and says what to do; the command line exits
+    with 2."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(readable(message))
 
 
 class Diverged(SartorError):
@@ -58,9 +79,3 @@ def one_of(owner: str, field: str, value: object, allowed: Iterable[str]) -> Non
     """Refuse a value that is not among the allowed words."""
     allowed = list(allowed)
     need(value in allowed, f"{owner} needs {field} to be one of {', '.join(map(repr, allowed))}; got {value!r}.")
-
-
-def readable(text: object, most: int = 300) -> str:
-    """Somebody else's text, fit for a terminal: what cannot be printed is written out, and long texts are cut."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text)[: 10 * most])
-    return shown if len(shown) <= most else f"{shown[: most * 3 // 4]} ... {shown[-most // 8 :]}"

@@ -117,6 +117,7 @@ NAMES: dict[str, tuple[str, Callable[[Shape, int], nn.Module]]] = {
     "svm": ("linear support vector machine (hinge loss, targets -1/+1)", lambda s, k: layers(math.prod(s), 1)),
 }
 
+MOST = 1 << 28  # weights of a model with hidden sizes: a gigabyte for every client
 LOSS = {"linear": "squared", "svm": "hinge"}  # the others: cross-entropy
 
 
@@ -132,4 +133,7 @@ def build(name: str, shape: Shape, outputs: int) -> nn.Module:
     good = len(sizes) == len(hidden) and not named
     need(good, f"hidden sizes are whole numbers, as in mlp(200,100); got {name!r}.")
     need(all(size >= 1 for size in sizes), f"hidden sizes are at least 1; got {name!r}.")
-    return layers(math.prod(shape), *sizes, outputs)
+    each = [math.prod(shape), *sizes, outputs]
+    weights = sum(a * b for a, b in pairwise(each))
+    need(weights <= MOST, f"{name} has {weights:,} weights on these data; at most {MOST:,} are built by name.")
+    return layers(*each)

@@ -5,6 +5,7 @@ Methods' settings, partitions, data sets, models, aggregators, attacks and compr
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import re
@@ -93,13 +94,13 @@ def parse_value(text: str) -> Value:
     text = text.strip()
     if text.lower() in WORDS:
         return WORDS[text.lower()]
-    if re.fullmatch(r"\d+(/\d+)+", text):
+    if re.fullmatch(r"\d{1,9}(/\d{1,9})+", text):
         return tuple(int(part) for part in text.split("/"))
     for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            continue
+        with contextlib.suppress(ValueError):
+            found = number(text)
+            if isinstance(found, float) or abs(found) < 2**31:  # no count is larger
+                return found
     return text
 
 

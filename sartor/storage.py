@@ -6,20 +6,22 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from safetensors import SafetensorError, safe_open
 
-from .errors import SartorError, reason
+from .errors import SartorError, readable, reason
 
 if TYPE_CHECKING:
     import torch
 
     from .core import State
 
+T = TypeVar("T")
 SEAL = "sha256"  # the checksum's name in a note
 
 
@@ -69,12 +71,58 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def read_json(path: Path) -> Any:
-    """Read JSON."""
+def read_json(path: Path, shape: Any = Any) -> Any:
+    """Read JSON; `shape` is the type that it must have (run/folder_schema.py)."""
+    return shaped(_parsed(path, _loads), shape, str(path))
+
+
+def read_lines(path: Path) -> list[Any]:
+    """Read JSON lines."""
+    return _parsed(path, lambda text: [_loads(line) for line in text.splitlines() if line.strip()])
+
+
+def _parsed(path: Path, parse: Callable[[str], T]) -> T:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as e:
-        raise SartorError(f"cannot read {path}: {e}.") from e
+        return parse(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise SartorError(f"cannot read {path}: {reason(e)}.") from e
+    except (ValueError, RecursionError) as e:
+        raise SartorError(f"cannot read {path}: {e}. It was cut off or changed after it was written.") from e
+
+
+def _loads(text: str) -> Any:
+    return json.loads(text, parse_constant=_no_number)
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is not a number")
+
+
+def shaped(value: T, shape: Any, where: str) -> T:
+    """The value, which must have this shape; one line that names the first place that has not."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        TypeAdapter(shape).validate_python(value, strict=True)
+    except ValidationError as e:
+        wrong = e.errors(include_url=False)[0]
+        place = ".".join(map(str, wrong["loc"]))
+        said = wrong["msg"].split(" or instance")[0].removeprefix("Value error, ")
+        got = "" if wrong["type"] == "missing" else f"; got {readable(repr(wrong['input']), 80)}"
+        raise SartorError(f"{where} is not as Sartor writes it: {f'{place}: ' if place else ''}{said}{got}.") from e
+    return value
+
+
+def read_toml(path: Path, missing: str = "") -> dict[str, Any]:
+    """Read TOML; `missing` is added to the refusal of a file that is not there."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        json.dumps(found, default=str)  # refuses tables too deep, and numbers too long, to be shown in a message
+        return found
+    except OSError as e:
+        raise SartorError(f"cannot read {path}: {reason(e)}. {missing}") from e
+    except (ValueError, RecursionError) as e:
+        raise SartorError(f"cannot read {path}, it is not valid TOML: {e}.") from e
 
 
 def save_tensors(

@@ -8,7 +8,7 @@ import warnings
 
 import typer
 
-from ..errors import SartorError, unknown
+from ..errors import SartorError, readable, reason, unknown
 from .commands import COMMANDS
 from .console import app, err, out
 
@@ -18,7 +18,7 @@ __all__ = ["app", "err", "main", "out"]
 def main() -> None:
     """Run the command line. A mistake in the request is one line on standard error and exit code 2 (--debug: more)."""
     debug = "--debug" in sys.argv
-    warnings.formatwarning = lambda message, *_: f"sartor: warning: {message}\n"
+    warnings.formatwarning = lambda message, *_: f"sartor: warning: {readable(str(message))}\n"
     arguments = [a for a in sys.argv[1:] if a != "--debug"] or ["--help"]
     try:
         if not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
@@ -28,6 +28,8 @@ def main() -> None:
         code = _refuse(str(e), debug)
     except (KeyboardInterrupt, typer.Abort):
         code = 130
+    except OSError as e:  # a file or folder that the system does not give
+        code = _refuse(f"cannot use {'a file' if e.filename is None else e.filename}: {reason(e)}.", debug)
     except MemoryError as e:
         code = _refuse(f"out of memory ({e}): take fewer clients, a smaller model or a smaller --chunk.", debug)
     except Exception as e:
@@ -47,5 +49,5 @@ def main() -> None:
 def _refuse(message: str, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    print("sartor: " + " ".join(message.split()), file=sys.stderr)
+    print("sartor: " + readable(message), file=sys.stderr)
     return 2

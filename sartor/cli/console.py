@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.text import Text
 
-from ..errors import need
+from ..errors import need, printable
 from .commands import app
 
 if TYPE_CHECKING:
@@ -18,10 +19,19 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "err", "out", "print_rows", "say_columns", "say_where", "somewhere", "vacant"]
 
-# Text is printed as it is: a client may be called "[red]". Where nobody says how wide a page is, tables get room.
+
+class PlainConsole(Console):
+    """Prints names and texts as they are: a client may be called "[red]". What a terminal would obey is shown, not
+    sent: names come from files, and from the other side of a federation."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        return super().render_str(printable(text), **how)
+
+
+# Where nobody says how wide a page is, tables get room.
 _wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
-out = Console(highlight=False, markup=False, emoji=False, width=_wide)
-err = Console(stderr=True, highlight=False, markup=False, emoji=False)
+out = PlainConsole(highlight=False, markup=False, emoji=False, width=_wide)
+err = PlainConsole(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 def vacant(folder: Path | None, file: str, holds: str) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import need
+from ..errors import need, printable
 from ..federation.limits import LIMITS
 from .console import app, out
 from .options import Json, takes
@@ -23,7 +23,7 @@ KitFolder = Annotated[Path, typer.Argument(help="a folder made by sartor federat
 
 def _saying(as_json: bool) -> Callable[[str], None]:
     """Where a federation says what happens: beside the result, where that is to be read by a program."""
-    return lambda text: print(text, file=sys.stderr if as_json else sys.stdout, flush=True)
+    return lambda text: print(printable(text), file=sys.stderr if as_json else sys.stdout, flush=True)
 
 
 def _needs_nvflare() -> None:
@@ -37,7 +37,7 @@ def federation_init(
     server: Annotated[str, typer.Option(help="HOST:PORT at which sites reach the server")],
     sites: Annotated[str, typer.Option(help="the sites' names, separated by commas")],
     folder: Annotated[Path, typer.Option("--out", help="a new folder for the kits")],
-    days: Annotated[int, typer.Option(help="days for which the kits' certificates are valid")] = 360,
+    days: Annotated[int, typer.Option(help="days for which the kits' certificates are valid, 1 to 36500")] = 360,
 ) -> None:
     """Make a kit for the server and one for each site: certificates, keys and restrictive settings."""
     _needs_nvflare()
@@ -55,7 +55,7 @@ def federation_status(kit: KitFolder, as_json: Json = False) -> None:
     from ..federation import commands
 
     found = commands.status(kit)
-    print(json.dumps(found, indent=1) if as_json else commands.words(found))
+    print(json.dumps(found, indent=1) if as_json else printable(commands.words(found)))
 
 
 @federation.command("export")
@@ -69,7 +69,7 @@ def federation_export(
     from ..federation import commands
 
     lines = commands.export(kit, folder)
-    print(json.dumps(lines, indent=1, ensure_ascii=False) if as_json else "\n".join(lines))
+    print(json.dumps(lines, indent=1, ensure_ascii=False) if as_json else printable("\n".join(lines)))
 
 
 @app.command()

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ..errors import need
-from .console import app
+from ..errors import need, readable
+from .console import app, out
 
 RunFolder = Annotated[Path, typer.Option("--run", help="the folder of a finished run")]
 
@@ -54,7 +54,7 @@ def predict(
         found = served.newcomer(newcomer, steps, model) if newcomer is not None else served.known(str(client), model)
         rows = served.predict(found, later.x, probabilities)
     for note in notes:
-        print(f"sartor: note: {note}", file=sys.stderr)
+        print(f"sartor: note: {readable(note)}", file=sys.stderr)
     text = predictions.written(rows, as_json)
     if file is None:
         print(text, end="")
@@ -80,4 +80,4 @@ def export(
 
     exporting.suffix_of(file)
     served = predictions.Served(folder)
-    print(served.export(client, file, model))
+    out.print(served.export(client, file, model), soft_wrap=True)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import math
+import struct
 import tarfile
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -14,8 +17,14 @@ import numpy as np
 
 from ..errors import SartorError, need
 
+PACKED = 100  # times its own size that a packed file may have unpacked,
+SMALL = 256 << 20  # or so many bytes
 GZIP = b"\x1f\x8b"
-DAMAGED = (OSError, EOFError, ValueError, KeyError, zlib.error, zipfile.BadZipFile, tarfile.TarError)
+# What the libraries raise for a damaged file; RuntimeError is for a flag that says "encrypted", or an unknown method.
+DAMAGED = (
+    *(OSError, EOFError, ValueError, KeyError, IndexError, TypeError, SyntaxError, OverflowError, RuntimeError),
+    *(zlib.error, zipfile.BadZipFile, tarfile.TarError, struct.error, tokenize.TokenError),
+)
 
 
 def first_line(error: BaseException) -> str:
@@ -25,6 +34,15 @@ def first_line(error: BaseException) -> str:
 
 def _damaged(path: Path, error: BaseException) -> SartorError:
     return SartorError(f"{path} is truncated or damaged ({first_line(error)}); delete it and load again.")
+
+
+def check_unpacked(path: Path, packed: int, size: int) -> None:
+    """Refuse a file whose packed bytes take far more room than they should: a few can stand for terabytes."""
+    need(
+        size <= max(SMALL, PACKED * packed),
+        f"{path.name}: {packed:,} bytes unpack to {size:,}, over {PACKED} times as many: it is damaged, or made to "
+        "fill the memory. If it is right, unpack it and give the .csv, or save it anew with np.savez.",
+    )
 
 
 def chunks(path: Path, content: bool) -> Iterator[bytes]:
@@ -78,6 +96,7 @@ def read_npz(path: Path, names: Sequence[str] | None = None) -> dict[str, np.nda
     """The arrays of an npz file (all, or those called `names`)."""
     try:
         with path.open("rb") as raw:  # opened here because np.load leaves a damaged file open
+            _check_npz(path)
             file = np.load(raw, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise SartorError(f"{path} holds a single array; an .npz file with named arrays (x, y) is wanted.")
@@ -93,6 +112,23 @@ def read_npz(path: Path, names: Sequence[str] | None = None) -> dict[str, np.nda
                 "save plain numbers or text (a column of text as dtype str, not object)."
             ) from None
         raise SartorError(f"{path} is truncated or not an .npz file ({first_line(error)}).") from None
+
+
+def _check_npz(path: Path) -> None:
+    """Refuse arrays that are larger than the file can hold, before there is memory for them."""
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as file:
+        check_unpacked(path, path.stat().st_size, sum(entry.file_size for entry in file.infolist()))
+        for entry in file.infolist():
+            with file.open(entry) as array:
+                if not entry.filename.endswith(".npy"):
+                    continue
+                major = np.lib.format.read_magic(array)[0]
+                head = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
+                shape, _, dtype = head(array)
+                size = math.prod(shape) * dtype.itemsize
+                need(dtype.hasobject or size <= entry.file_size, f"{path} is damaged: {entry.filename} is cut off.")
 
 
 def _records(path: Path, data: bytes) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import spelling
-from ..errors import SartorError
+from ..errors import SartorError, reason
 from .dataset import Dataset
 from .known_sets.readers import SOURCES
 from .tables.objects import read_object
@@ -22,6 +22,13 @@ def load(data: Any, **options: Any) -> Dataset:
     """
     if not isinstance(data, str | Path):
         return read_object(data, **_known("data", read_object, options))
+    try:
+        return _named(data, options)
+    except OSError as e:
+        raise SartorError(f"cannot read {data}: {reason(e)}.") from e
+
+
+def _named(data: str | Path, options: dict[str, Any]) -> Dataset:
     if str(data).lower().endswith(SUFFIXES) or (data not in SOURCES and Path(data).expanduser().is_dir()):
         return read_table(Path(data).expanduser(), **_known("a file", read_table, options))
     if isinstance(data, Path) or "/" in data:

@@ -57,7 +57,7 @@ class LocalEngine:
         self.stacks: tuple[int, ...] = ()  # where all whose data are here are asked: how they are cut, if not by itself
         self.store = store
         self.most_steps: int | None = None  # of a client in a round, where somebody else decides on the method
-        self.workers = workers or min(_SIDE_BY_SIDE, cores())
+        self.workers = min(workers, max(1, self.clients)) if workers else min(_SIDE_BY_SIDE, cores())
         empty: Empty = forked.shared if self.workers > 1 and data.x.device.type == "cpu" else torch.empty
         self.states = {k: Rows(self.clients, v).at(store, f"client-{k}", empty) for k, v in start.items()}
         self.visits = empty([self.clients], dtype=torch.int64).zero_()

@@ -20,7 +20,9 @@ OPERATOR = "operator@sartor.local"  # who submits the job: the server's own supe
 JOBS = "sartor.federation.nvflare_jobs"  # the only classes that a job may name, at the server and at every site
 KIT = "kit.json"
 PRIVATE = "keep-apart"
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
+_WORD = r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
+_SERVER = re.compile(rf"(?=.{{1,63}}:)({_WORD}(\.{_WORD})*):([0-9]{{1,5}})")
+_DAYS = 36500  # a certificate's dates have four digits for the year
 _SITE = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 
 
@@ -74,9 +76,10 @@ def make(name: str, server: str, sites: Sequence[str], out: Path, days: int = 36
     """Provision a federation into `out`: server/, one folder for each site, and keep-apart/."""
     host, _, port = server.rpartition(":")
     need(
-        bool(_HOST.fullmatch(host)) and port.isdigit() and 0 < int(port) < 65536,
+        bool(_SERVER.fullmatch(server)) and 0 < int(port) < 65536,
         f"--server is HOST:PORT, as in fl.example.org:8002; got {server!r}.",
     )
+    need(1 <= days <= _DAYS, f"certificates are valid for 1 to {_DAYS} days (--days); got {days}.")
     need(bool(_SITE.fullmatch(name)), f"a federation's name has letters a-z, digits and '-'; got {name!r}.")
     for site in sites:
         good = bool(_SITE.fullmatch(site)) and site not in ("server", PRIVATE)

@@ -185,7 +185,7 @@ class Coordinator:
     def _refused(self, site: str, reply: Message, wanted: str) -> None:
         if wanted == "joined" or not self._stranger(site, reply):
             text = reply.note.get("text") or f"{reply.note.get('why')} {reply.note.get('limit', '')}".strip()
-            self._leave_out(site, f"it refused ({readable(text)}); its own log says more")
+            self._leave_out(site, f"it refused ({readable(str(text), 300)}); its own log says more")
 
     def _stranger(self, site: str, reply: Message) -> bool:
         """Whether a reply comes from another copy of the site than the one that joined."""

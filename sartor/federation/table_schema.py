@@ -100,7 +100,7 @@ def _differs(schema: Schema, model: Schema, site: str = "", whose: str = "") -> 
     try:
         compare(schema, model, f"site {site}", whose)
     except SartorError as e:
-        return readable(e)
+        return readable(str(e), 300)
     return ""
 
 

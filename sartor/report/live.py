@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SartorError
+from ..run.folder_schema import COMPARED
+from ..run.folder_schema import PLAN as PLANNED
 from ..storage import read_json
 from ..study.compare import PLAN
 from ..study.scenarios import Scenario
@@ -86,7 +88,7 @@ def _progress(folder: Path, material: Material) -> list[list[Any]]:
         named = [(e.name if len(material.entries) > 1 else e.method, run) for e in material.entries for run in e.runs]
         return [_row(name, run, None) for name, run in named] or [_row(material.title, read_run(folder), None)]
     ended, found = _failures(folder), []
-    for i, cell in enumerate(read_json(folder / PLAN)["cells"]):
+    for i, cell in enumerate(read_json(folder / PLAN, PLANNED)["cells"]):
         place = folder / cell["folder"]
         scenario = Scenario(cell["attack"], cell["attackers"], cell["aggregator"])
         run = read_run(place) if (place / "recipe.toml").is_file() else None
@@ -98,7 +100,7 @@ def _failures(folder: Path) -> dict[int, str]:
     """By place in the plan: the cells of which a finished comparison says that they failed."""
     if not (folder / "compare.json").is_file():
         return {}
-    return {i: s["error"] for i, s in enumerate(read_json(folder / "compare.json")) if "error" in s}
+    return {i: s["error"] for i, s in enumerate(read_json(folder / "compare.json", COMPARED)) if "error" in s}
 
 
 def _row(name: str, run: RunFolder | None, error: str | None) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import SartorError, need
+from ..errors import need
+from ..run.folder_schema import (
+    CLIENTS,
+    COLLABORATION,
+    COMPARED,
+    DATA,
+    EXPERIMENT,
+    HISTORY,
+    RECORD,
+    SIGNIFICANCE,
+    SUMMARY,
+)
+from ..run.folder_schema import PLAN as PLANNED
 from ..run.recipe import SETTINGS, Recipe, flat
-from ..storage import read_json
+from ..storage import read_json, read_lines, read_toml, shaped
 from ..study.compare import PLAN, Cell, Comparison
 from ..study.scenarios import PLAIN, Scenario
 from .entries import Found, Line, Material, ReportEntry, RunFolder
@@ -45,7 +56,7 @@ def read(folders: Sequence[Path]) -> Material:
     if cells and not lone:
         material.comparison = _comparison(cells, material)
     if len(folders) == 1 and (folders[0] / "significance.json").is_file():
-        material.found = read_json(folders[0] / "significance.json")
+        material.found = read_json(folders[0] / "significance.json", SIGNIFICANCE)
     material.title = _title(material, len(cells))
     return material
 
@@ -53,29 +64,26 @@ def read(folders: Sequence[Path]) -> Material:
 def read_run(folder: Path) -> RunFolder:
     """One run's files, as far as they are there."""
     run = RunFolder(folder)
-    try:
-        run.recipe = flat(tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        pass  # saved from Python: it has a summary, but no recipe
-    except (OSError, ValueError) as e:
-        raise SartorError(f"cannot read {folder / 'recipe.toml'}: {e}.") from e
+    if (folder / "recipe.toml").is_file():  # else it was saved from Python
+        run.recipe = _recipe(flat(read_toml(folder / "recipe.toml")), folder / "recipe.toml")
     if (folder / "history.jsonl").is_file():
-        text = (folder / "history.jsonl").read_text(encoding="utf-8")
-        try:
-            run.history = [json.loads(line) for line in text.splitlines() if line.strip()]
-        except ValueError as e:
-            raise SartorError(f"cannot read {folder / 'history.jsonl'}: {e}.") from e
-        whole = all(isinstance(line, dict) and "round" in line for line in run.history)
-        need(whole, f"{folder / 'history.jsonl'} is not a history: a line has no round.")
-    run.clients = _found(folder / "clients.json") or []
-    run.summary = _found(folder / "summary.json")
-    run.data = _found(folder / "data.json")
-    run.collaboration = _found(folder / "collaboration.json")
+        run.history = shaped(read_lines(folder / "history.jsonl"), HISTORY, str(folder / "history.jsonl"))
+    run.clients = _found(folder / "clients.json", CLIENTS) or []
+    run.summary = _found(folder / "summary.json", SUMMARY)
+    run.data = _found(folder / "data.json", DATA)
+    run.collaboration = _found(folder / "collaboration.json", COLLABORATION)
     return run
 
 
-def _found(path: Path) -> Any:
-    return read_json(path) if path.is_file() else None
+def _recipe(values: dict[str, Any], where: Path) -> dict[str, Any]:
+    """A recipe's values, each of its own type; settings that are not known any more are left out."""
+    known = {k: v for k, v in values.items() if k in SETTINGS}
+    Recipe.of(known, str(where))
+    return known
+
+
+def _found(path: Path, shape: Any) -> Any:
+    return read_json(path, shape) if path.is_file() else None
 
 
 def _method(run: RunFolder) -> str:
@@ -96,12 +104,13 @@ def _single(run: RunFolder) -> Found:
 
 def _compared(folder: Path, material: Material) -> list[Found]:
     """The cells of a comparison, in the order in which they were asked for."""
-    plan = _found(folder / PLAN)
-    ended = _found(folder / "compare.json") or []
+    plan = _found(folder / PLAN, PLANNED)
+    ended = _found(folder / "compare.json", COMPARED) or []
     if plan is None:  # a folder of runs
         runs = [read_run(p.parent) for p in sorted(folder.glob("*/recipe.toml"))]
         need(bool(runs), f"{folder} holds no run: neither recipe.toml nor plan.json nor runs in folders of their own.")
         return [_single(run) for run in runs]
+    _recipe(plan["recipe"], folder / PLAN)
     material.plans.append(plan)
     cells = []
     for i, row in enumerate(plan["cells"]):
@@ -159,6 +168,9 @@ def _comparison(cells: Sequence[Found], material: Material) -> Comparison:
         scores = [r.get("chosen_test_accuracy") for r in rows]
         accuracy = np.array([np.nan if v is None else v for v in scores]) if rows else None
         made.append(Cell(names.get(id(run), method), seed, scenario, summary, accuracy, [r["name"] for r in rows]))
+    clients: dict[int, list[str]] = {}
+    if any(clients.setdefault(c.seed, c.names) != c.names for c in made if c.names):
+        material.failures.append("runs of different clients are beside each other, and not tested against each other")
     recipes: dict[str, Recipe] = {}
     for entry in material.entries:
         known = {k: v for k, v in entry.runs[0].recipe.items() if k in SETTINGS}
@@ -173,12 +185,12 @@ def _comparison(cells: Sequence[Found], material: Material) -> Comparison:
 def _take_experiment(folder: Path, material: Material) -> None:
     """The table of a repeated experiment, and its runs, of which only the means are kept."""
     if (folder / "table.json").is_file():
-        material.tables.append(read_json(folder / "table.json"))
+        material.tables.append(read_json(folder / "table.json", EXPERIMENT))
     records = [(p, read_json(p)) for p in sorted((folder / "runs").glob("*.json"))]
     cells = []
     for path, record in records:
-        if "error" not in record and "models" in record:
-            run = _recorded(path, record)
+        if isinstance(record, dict) and "error" not in record and "models" in record:
+            run = _recorded(path, shaped(record, RECORD, str(path)))
             cells.append(_single(run))
     need(bool(material.tables or cells), f"{folder} holds no finished run of an experiment.")
     entries = _entries(cells)
@@ -200,7 +212,7 @@ def _recorded(path: Path, record: dict[str, Any]) -> RunFolder:
         lines.append(line)
     if lines:
         lines[-1]["warnings"] = record.get("warnings", [])
-    run = RunFolder(path, record["recipe"], lines)
+    run = RunFolder(path, _recipe(record["recipe"], path), lines)
     if "weights" in record:
         names = [str(i) for i in range(len(record["weights"]))]
         run.collaboration = {"names": names, "weights": record["weights"]}

@@ -60,7 +60,7 @@ def _without_none(table: dict[str, Any]) -> dict[str, Any]:
 
 def of_run(recipe: Mapping[str, Any]) -> str:
     """The command that repeats a run, from its recipe.toml: what is not as it would be anyway is said."""
-    method = str(recipe["method"])
+    method = str(recipe.get("method", SETTINGS["method"].default))
     words = ["sartor", "run", "--method", method, *_options(recipe)]
     for name, value in _own(method, recipe.get("settings", {}), recipe.get("local_steps")):
         words += ["--set", f"{name}={value}"]

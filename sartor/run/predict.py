@@ -28,6 +28,7 @@ from ..storage import load_sealed, read_json
 from ..tasks.task import ModelTask
 from .assemble import TYPES, assembled, clients_of, fingerprint
 from .export import outputs_of, said, write
+from .folder_schema import CLIENTS
 from .recipe import Recipe
 from .result import Result
 
@@ -81,6 +82,12 @@ class Served:
         theta = torch.cat([tensors[name].reshape(-1) for name in self._task.names])
         return self._task.module(theta, {k: v for k, v in tensors.items() if k not in self._task.names} or None)
 
+    @cached_property
+    def _clients(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = read_json(self.folder / "clients.json", CLIENTS)
+        need(len(rows) >= len(self.names), f"{self.folder / 'clients.json'} lacks clients; run it again.")
+        return rows
+
     def place(self, client: str) -> int:
         """Which client a name or a number means."""
         if client in self.names:
@@ -96,7 +103,7 @@ class Served:
         one_of("predict", "model", model, BEST_FIRST)
         place = self.place(client)
         if model == "chosen":
-            model = read_json(self.folder / "clients.json")[place]["chosen"]
+            model = self._clients[place]["chosen"]
         module = self._module(model, None if model == "global" else place)
         return Chosen([(module, self.inputs, place)], model)
 

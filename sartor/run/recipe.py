@@ -8,14 +8,14 @@ command that repeats a run. Nothing here computes: `assemble` turns a recipe int
 from __future__ import annotations
 
 import dataclasses
-import tomllib
+import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ..errors import SartorError, need, one_of, unknown
-from ..storage import write_text
+from ..storage import read_toml, write_text
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..wrappers import Attack
 
 Group = TypeVar("Group", bound="Settings")
+WHOLE = 2**31  # whole numbers are below this, unless a setting says another bound
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class About:
     pretended: bool = False  # what only a simulation can pretend; a real federation refuses it
     undeployed: str = ""  # why a real federation cannot do it yet
     least: int | None = None
-    below: int | None = None
+    below: int = WHOLE  # of whole numbers
     share: bool = False  # a share of clients, in [0, 1)
     choices: tuple[str, ...] = ()
     names: str = ""  # the kind of `sartor list` that it names
@@ -227,7 +228,10 @@ class Traffic(Settings):
         names="compressors",
     )
     budget: str | int | None = setting(
-        None, "stop before the bytes sent in both directions exceed this, for example 4MB or 328020", free=True
+        None,
+        "stop before the bytes sent in both directions exceed this, for example 4MB or 328020",
+        free=True,
+        below=2**63,
     )
     target_accuracy: float | None = setting(
         None, "stop when the mean validation accuracy in an evaluated round reaches this", free=True
@@ -250,7 +254,11 @@ class Execution(Settings):
         None, "clients per chunk, computed together [as many as fit the cache]", free=True, idle=True
     )
     workers: int | None = setting(
-        None, "chunks computed in parallel [2, or the number of cores; ray: the cluster's CPUs]", free=True, idle=True
+        None,
+        "chunks computed in parallel [2, or the number of cores; ray: the cluster's CPUs]",
+        free=True,
+        idle=True,
+        below=1025,  # each has the model in its memory
     )
     address: str | None = setting(
         None, "a Ray cluster to join: auto or HOST:PORT [ray starts its own here]", free=True, idle=True
@@ -342,13 +350,7 @@ class Recipe(Data, Learning, Federation, Attacked, PrivacySettings, Traffic, Exe
     @classmethod
     def load(cls, path: Path) -> Recipe:
         """Read a recipe.toml."""
-        try:
-            found = tomllib.loads(path.read_text(encoding="utf-8"))
-        except OSError as e:
-            raise SartorError(f"cannot read {path}: {e.strerror}. A run folder has a recipe.toml; is this one?") from e
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-            raise SartorError(f"{path} is not valid TOML: {e}.") from e
-        return cls.of(flat(found), str(path))
+        return cls.of(flat(read_toml(path, "A run folder has a recipe.toml; is this one?")), str(path))
 
 
 def tables(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -385,22 +387,25 @@ _PLAIN: dict[str, tuple[type, str]] = {
     "dict[str, Any]": (dict, "a table"),
     "None": (type(None), "none"),
 }
+# What TOML and JSON can hold: never an object of the library.
+_BUILT_IN = (str, int, float, list, tuple, dict, type(None), datetime.date, datetime.time)
 
 
 def _checked(name: str, about: About, value: Any) -> Any:
     """The value; a plain one of another type, or outside of its bounds, is refused. Whole numbers become floats where
     floats are wanted."""
-    if not isinstance(value, str | int | float | list | tuple | dict | None):
+    kinds = about.type.split(" | ")
+    plain = [k for k in kinds if k in _PLAIN]
+    if len(plain) < len(kinds) and not isinstance(value, _BUILT_IN):
         return value  # an attack, a compressor, a dtype: checked where it is used
-    kinds = [k for k in about.type.split(" | ") if k in _PLAIN]
-    fitting = [fit for kind in kinds if (fit := _as(value, kind)) is not NotImplemented]
-    wanted = " or ".join(_PLAIN[k][1] for k in kinds if k != "None")
-    inside = [fit for fit in fitting if fit is not None]
-    low = about.least is None or all(fit >= about.least for fit in inside)
-    high = about.below is None or all(fit < about.below for fit in inside)
-    bounds = "" if about.least is None else f" of at least {about.least}"
-    bounds += "" if about.below is None else f" and below {about.below}"
-    need(bool(fitting and low and high), f"{name} is {wanted}{bounds}; got {value!r}.")
+    fitting = [fit for kind in plain if (fit := _as(value, kind)) is not NotImplemented]
+    wanted = " or ".join(_PLAIN[k][1] for k in plain if k != "None")
+    low = f" of at least {about.least}" if about.least is not None else ""
+    need(bool(fitting), f"{name} is {wanted}{low}; got {value!r}.")
+    if isinstance(fitting[0], int) and not isinstance(fitting[0], bool):
+        need(fitting[0] < about.below, f"{name} is {wanted} below {about.below}; got {value!r}.")
+        least = -about.below if about.least is None else about.least
+        need(fitting[0] >= least, f"{name} is {wanted} of at least {least}; got {value!r}.")
     if about.share:
         need(0 <= fitting[0] < 1, f"{name} is a share of clients in [0, 1); got {value}.")
     if about.choices:
@@ -415,6 +420,8 @@ def _as(value: Any, kind: str) -> Any:
         inside = [_as(v, wanted.__name__) for v in value] if isinstance(value, list | tuple) else [NotImplemented]
         return NotImplemented if NotImplemented in inside else inside
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return float(value) if abs(value) < 1e300 else NotImplemented
+    if wanted is str and isinstance(value, str) and value != value.encode("utf-8", "replace").decode():
+        return NotImplemented  # bytes of a command line that are no UTF-8: recipe.toml could not hold them
     good = isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
     return value if good else NotImplemented

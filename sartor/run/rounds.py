@@ -19,20 +19,16 @@ from ..engines.threads import one_thread
 from ..errors import Diverged, SartorError, Silent, need
 from ..judge.metrics import Scores, summarise, validated
 from ..seeds import stream
-from ..storage import load_tensors, save_tensors
+from ..storage import load_tensors, save_tensors, shaped
 from ..wrappers.compression import DOWN, UP
 from .absences import Answers, draw_absences, finite, joined, pick
 from .bytes import Goal, count_bytes
+from .folder_schema import CHECKPOINT, COUNTS
 from .recipe import Federation
 from .undertrained import undertrained
 
 _AT_ONCE = 4096  # clients that are scored in one go, so that scoring a large federation takes little memory
 Line = dict[str, Any]  # one line of history.jsonl
-# Clients trained; the minibatch gradients that they evaluated (see Stack.gradients); those of fine-tuning that the
-# personal models of the last evaluation took (they are made anew for each evaluation, so a sum would say nothing);
-# answers left out as they hold NaN or Inf, clients not
-# reached, late answers; rounds in which nobody answered.
-COUNTS = ("trained", "steps", "finetune_steps", "excluded", "dropped", "late", "skipped")
 
 
 def draw_cohort(problem: Problem, size: int, sampling: str, round: int) -> Tensor:
@@ -260,6 +256,15 @@ class Run:
                 f"{path} belongs to a run with other settings or other data; "
                 "choose another folder, or use the old settings and data."
             )
+        shaped(about, CHECKPOINT, str(path))
+        try:
+            self._restore(tensors, about)
+        except (KeyError, RuntimeError) as e:  # a tensor that is not there, or of another shape
+            raise SartorError(
+                f"{path} was changed after it was written: {e}. Take it from a copy, or run again."
+            ) from e
+
+    def _restore(self, tensors: State, about: dict[str, Any]) -> None:
         for k, v in self.server.items():
             self.server[k] = v.restored(f"server/{k}", tensors) if isinstance(v, Rows) else tensors[f"server/{k}"]
         self.engine.restore({k.removeprefix("client/"): v for k, v in tensors.items() if k.startswith("client/")})

@@ -13,6 +13,7 @@ from ..core import Method
 from ..errors import SartorError, need, unknown
 from ..wrappers import attacks
 from ..wrappers.dynamic_lam import DynamicLam
+from .recipe import WHOLE
 
 T = TypeVar("T")
 _SOLVER_FIELDS = ("solver", "global_solver", "head_solver", "central_solver", "finetune")
@@ -94,7 +95,7 @@ def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any
         chosen = dict(inner[key])
         which = chosen.pop("method", None)
         need(which is not None, f"{name}: {key} needs a method's name, as in {key}=fedprox; got only its settings.")
-        values[key] = None if which == "none" else method_from(which, chosen, solver)
+        values[key] = None if which == "none" else method_from(str(which), chosen, solver)
     return made.make(**values)
 
 
@@ -180,9 +181,9 @@ def _over(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 def _solver(default: Any, wanted: Mapping[str, Any]) -> Any:
     wanted = dict(wanted)
     kind = wanted.pop("kind", None)
-    if kind is not None and kind not in solvers.NAMES:
+    if kind is not None and str(kind) not in solvers.NAMES:
         raise unknown("solver", kind, solvers.NAMES)
-    made = type(default) if kind is None else solvers.NAMES[kind]
+    made = type(default) if kind is None else solvers.NAMES[str(kind)]
     known, hints = [f.name for f in fields(made)], get_type_hints(made)
     for key in wanted:
         if key not in known:
@@ -224,7 +225,11 @@ def convert(what: str, value: Any, hint: Any) -> Any:
     if get_origin(hint) is tuple and isinstance(value, str):
         value = value.split(",")
     try:
-        return TypeAdapter(hint).validate_python(value)
+        made = TypeAdapter(hint).validate_python(value)
+        for number in made if isinstance(made, tuple) else (made,):
+            small = not isinstance(number, int) or abs(number) < WHOLE
+            need(small, f"{what} is a whole number below {WHOLE}; got {value!r}.")
+        return made
     except ValidationError as e:
         wanted = {"float": "a number", "int": "a whole number", "bool": "true or false"}.get(
             getattr(hint, "__name__", ""), str(hint).replace("<class '", "").replace("'>", "")

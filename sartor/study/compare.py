@@ -15,10 +15,10 @@ from ..errors import Diverged, OverBudget, SartorError, Silent, need
 from ..judge.metrics import MODELS, ORACLE, gains
 from ..run.assemble import assemble, complete, dealt, fingerprint, resolve, split
 from ..run.bytes import parse_bytes
+from ..run.folder_schema import CLIENTS, COUNTS, SUMMARY
 from ..run.play import CHECKPOINT, play_recipe
 from ..run.recipe import Recipe
 from ..run.result import Result
-from ..run.rounds import COUNTS
 from ..run.settings import aggregator, attack, compressor
 from ..spelling import split_compressor
 from ..storage import read_json, read_note, write_json
@@ -46,6 +46,12 @@ class Cell:
         """The method with its defence: "fedavg", "fedavg+median"."""
         rule = self.scenario.aggregator
         return self.method if rule == "mean" else f"{self.method}+{rule}"
+
+    def beside(self, others: Sequence[Cell]) -> np.ndarray | None:
+        """[m] what the same clients got with the same seed in one of the others; None where none is of them."""
+        here = (c for c in others if c.accuracy is not None and (c.seed, c.names) == (self.seed, self.names))
+        found = next(here, None)
+        return None if found is None or self.accuracy is None else found.accuracy
 
 
 @dataclass
@@ -102,7 +108,7 @@ class Comparison:
         row["refused"] = next((c.summary["error"] for c in failed if "refused" in c.summary), None)
         for model in (*MODELS, ORACLE):
             found = [c.summary[model] for c in good if c.summary.get(model) is not None]
-            row[model] = {k: _mean([f[k] for f in found]) for k in found[0]} if found else None
+            row[model] = {k: _mean([f.get(k) for f in found]) for k in found[0]} if found else None
             if found:
                 row[model]["accuracy_seed_std"] = float(np.std([f["accuracy_mean"] for f in found]))
         for k in ("bytes_up", "bytes_down", "seconds", *SPENT):
@@ -119,9 +125,11 @@ class Comparison:
 
     def _against_local(self, cells: Sequence[Cell]) -> tuple[int, int, int] | tuple[None, None, None]:
         """Clients better off, worse off, and all that can be compared, over the seeds where local training ended."""
-        locals_ = [c for c in self.cells if c.method == "local" and c.accuracy is not None]
-        alone = {(c.seed, c.scenario.attacked): c.accuracy for c in locals_}
-        others = [(c, alone.get((c.seed, c.scenario.attacked))) for c in cells if c.method != "local"]
+        alone: dict[tuple[str, float], list[Cell]] = {}
+        for c in self.cells:
+            if c.method == "local":
+                alone.setdefault(c.scenario.attacked, []).append(c)
+        others = [(c, c.beside(alone.get(c.scenario.attacked, []))) for c in cells if c.method != "local"]
         pairs = [(c.accuracy, own) for c, own in others if c.accuracy is not None and own is not None]
         if not pairs:
             return None, None, None
@@ -140,7 +148,7 @@ def _over_seeds(found: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     out: dict[str, Any] = {k: found[0][k] for k in ("clients", "steps")}
     for model in MODELS:
         each = [f[model] for f in found if f[model] is not None]
-        out[model] = {k: _mean([e[k] for e in each]) for k in each[0]} if each else None
+        out[model] = {k: _mean([e.get(k) for e in each]) for k in each[0]} if each else None
     return out
 
 
@@ -320,9 +328,9 @@ def _finished(method: str, recipe: Recipe, scenario: Scenario, clients: Clients,
         same and read_note(place / CHECKPOINT).get("settings") == fingerprint(complete(recipe, clients), clients),
         f"{place} holds a run with other settings or other data; choose another --out folder.",
     )
-    summary = read_json(place / "summary.json")
+    summary = read_json(place / "summary.json", SUMMARY)
     if summary["rounds"] != recipe.rounds and summary["stopped"] == "rounds":  # a longer run that has not ended yet
         return None
-    rows = [r for r in read_json(place / "clients.json") if not r.get("unseen")]
+    rows = [r for r in read_json(place / "clients.json", CLIENTS) if not r.get("unseen")]
     accuracy = np.array([np.nan if r["chosen_test_accuracy"] is None else r["chosen_test_accuracy"] for r in rows])
     return Cell(method, recipe.seed, scenario, summary, accuracy, [r["name"] for r in rows])

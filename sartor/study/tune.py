@@ -23,6 +23,7 @@ from ..errors import SartorError, need, one_of
 from ..judge.metrics import validated
 from ..methods import entry
 from ..run.assemble import assemble, split, unsplit
+from ..run.folder_schema import TUNING
 from ..run.play import play_recipe
 from ..run.recipe import Recipe
 from ..run.settings import method_from
@@ -308,13 +309,13 @@ def _known(tuning: Tuning, folder: Path | None) -> dict[tuple[str, str], Trial]:
     """The trials of an earlier call."""
     if folder is None or not (folder / "tune.json").exists():
         return {}
-    found = read_json(folder / "tune.json")
+    found = read_json(folder / "tune.json", TUNING)
     need(
         found.get("base") == _mark(tuning),
         f"{folder} holds a tuning with other settings or seeds; choose another --out folder.",
     )
     return {
-        (method, _text(t["settings"])): Trial(**t)
+        (method, _text(t["settings"])): Trial(t["settings"], t["score"], t["error"])
         for method, row in found["methods"].items()
         for t in row["trials"]
         if t["error"] is None and row.get("fixed", {}) == tuning.fixed.get(method, {})
@@ -325,7 +326,7 @@ def winners(folder: Path) -> tuple[Recipe, dict[str, dict[str, Any]]]:
     """What a tuning that was kept in a folder was about, and the best settings of each of its methods."""
     path = folder / "tune.json"
     need(path.exists(), f"{folder} holds no tune.json; sartor tune --out {folder} makes one.")
-    found = read_json(path)
+    found = read_json(path, TUNING)
     best = {m: row.get("fixed", {}) | row["best"]["settings"] for m, row in found["methods"].items() if row["best"]}
     need(bool(best), f"in {path} no trial of any method has succeeded.")
     return Recipe.of(found["base"]["recipe"], str(path)), best

@@ -62,9 +62,8 @@ def _spread(cells: Sequence[Cell]) -> dict[str, Any]:
 
 
 def _both(a: Sequence[Cell], b: Sequence[Cell]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Accuracies of both, for every seed that both have."""
-    other = {c.seed: c.accuracy for c in b}
-    return [(c.accuracy, there) for c in a if c.accuracy is not None and (there := other.get(c.seed)) is not None]
+    """Accuracies of both, for every seed that both have with the same clients."""
+    return [(c.accuracy, there) for c in a if c.accuracy is not None and (there := c.beside(b)) is not None]
 
 
 def _pair(a: Sequence[Cell], b: Sequence[Cell]) -> dict[str, Any] | None:
@@ -85,15 +84,15 @@ def _gains(who: tuple[str, float], name: str, cells: Sequence[Cell], entrants: d
     for baseline in BASELINES:
         _, plus, rule = name.partition("+")
         over = next((n for n in (baseline + plus + rule, baseline) if n in entrants and n != name), None)
-        theirs = {c.seed: c.accuracy for c in entrants[over] if c.accuracy is not None} if over else {}
         for cell in cells:
-            if cell.method == baseline or cell.accuracy is None or cell.seed not in theirs:
+            theirs = cell.beside(entrants[over]) if over else None
+            if cell.method == baseline or cell.accuracy is None or theirs is None:
                 continue
-            gain = np.round(cell.accuracy - theirs[cell.seed], 12)
+            gain = np.round(cell.accuracy - theirs, 12)
             there = gain[~np.isnan(gain)]
             if not len(there):
                 continue
-            better, worse = gains(cell.accuracy, theirs[cell.seed])
+            better, worse = gains(cell.accuracy, theirs)
             found.append(
                 {
                     "attack": who[0],

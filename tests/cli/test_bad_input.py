@@ -110,6 +110,16 @@ REQUESTS: list[tuple[tuple[object, ...], tuple[str, ...]]] = [
     ((*RUN, "--parts", "0.5,0.5"), ("parts", "three")),
     ((*RUN, "--parts", "0.5,0.5,0.5"), ("parts", "sum to 1")),
     ((*RUN, "--parts", "most,some,few"), ("parts", "numbers")),
+    ((*RUN, "--batch", "99999999999999999999"), ("batch", "below 2147483648")),
+    ((*RUN, "--steps", "99999999999999999999"), ("steps", "below 2147483648")),
+    ((*RUN, "--clients", "99999999999999999999"), ("clients", "below 2147483648")),
+    ((*RUN, "--workers", "99999"), ("workers", "below 1025")),
+    ((*RUN, "--model", "mlp(60000,60000)"), ("3,604,440,000 weights", "at most 268,435,456")),
+    ((*RUN, "--partition", "shards(k=99999999)"), ("99999999 shards", "1797 samples")),
+    ((*RUN, "--data", "x" * 300 + ".csv"), ("cannot read", "File name too long")),
+    ((*RUN, "--data", "y" * 300), ("cannot read", "File name too long")),
+    ((*RUN, "--dp-noise", "1e300"), ("noise", "1e6", "got 1e+300")),
+    ((*RUN, "--data", "b\udcffd.csv"), ("data is text", r"\udcff")),
     (("compare", *QUICK, "--methods", "flame,dito"), ("method", "ditto")),
     (("compare", *QUICK, "--methods", "flame,flame"), ("twice",)),
     (("compare", *QUICK, "--methods", "flame", "--seeds", "0,0"), ("twice",)),
@@ -122,7 +132,7 @@ REQUESTS: list[tuple[tuple[object, ...], tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "words"), REQUESTS, ids=[" ".join(map(str, a)) for a, _ in REQUESTS])
+@pytest.mark.parametrize(("arguments", "words"), REQUESTS, ids=[ascii(" ".join(map(str, a)))[:80] for a, _ in REQUESTS])
 def test_requests(arguments: tuple[object, ...], words: tuple[str, ...], tmp_path: Path) -> None:
     line = refused(*arguments, *(["--out", tmp_path / "a"] if arguments[0] in ("run", "compare") else []))
     assert all(word in line for word in words), line
@@ -185,6 +195,48 @@ def test_too_few_samples_for_the_minimum(tmp_path: Path) -> None:
     assert "minimum" in _own(table) or "samples" in _own(table)
 
 
+@pytest.mark.parametrize("key", ["", "hospitl"])
+def test_a_client_key_that_is_no_column(key: str, tmp_path: Path) -> None:
+    table = hospitals(tmp_path / "visits.csv")
+    line = refused(*RUN, "--data", table, "--target", "outcome", "--client-key", key)
+    assert f"unknown column of visits.csv {key!r}" in line
+
+
+@pytest.mark.parametrize("form", ["latin-1", "utf-16", "utf-32"])
+@pytest.mark.parametrize("old", ["age", "A\n"])
+def test_tables_in_other_encodings(form: str, old: str, tmp_path: Path) -> None:
+    table = hospitals(tmp_path / "visits.csv")
+    table.write_bytes(table.read_text().replace(old, f"â{old}").encode(form))
+    assert "is not a table in UTF-8; save it as CSV in UTF-8" in _own(table)
+
+
+def test_a_table_in_utf8_with_a_mark_is_read(tmp_path: Path) -> None:
+    table = hospitals(tmp_path / "visits.csv", names=("Â", "Ö", "B"))
+    table.write_bytes(table.read_text().encode("utf-8-sig"))
+    assert "Ö" in good(*RUN, "--data", table, *OWN).out
+
+
+@pytest.mark.parametrize("value", ["x" * 20_000, "ab " * 10_000, "\x1b" * 20_000])
+def test_a_long_value_is_not_repeated_in_full(value: str) -> None:
+    line = refused(*RUN, "--method", value)
+    assert len(line) < 1100 and " ... " in line and line.isprintable() and "unknown method" in line
+
+
+@pytest.mark.parametrize(
+    "command", [("report",), ("predict", "--data", "a.csv", "--run"), ("run", "--out"), ("watch",)]
+)
+def test_folders_with_names_that_no_system_has(command: tuple[str, ...]) -> None:
+    assert "File name too long" in refused(*command, "x" * 5000)
+
+
+def test_escape_sequences_are_shown_and_not_sent(tmp_path: Path) -> None:
+    table = hospitals(tmp_path / "visits.csv", names=("\x1b[2Jgone", "\x07bell", "\u202eback"))
+    text = good(*RUN, "--data", table, *OWN).out
+    assert all(shown in text for shown in (r"\x1b[2Jgone", r"\x07bell", r"\u202eback"))
+    assert not any(c in text for c in "\x1b\x07\u202e")
+    assert r"unknown column of visits.csv '\x1b[2J'" in refused(*RUN, "--data", table, "--target", "\x1b[2J")
+
+
 RECIPES = [
     ("lambda = 1\n", ("lambda", "recipe.toml")),
     ("round = 5\n", ("round", "rounds")),
@@ -198,11 +250,18 @@ RECIPES = [
     ('[settings]\naggregate = "medain"\n', ("aggregator", "median")),
     ('[settings.solver]\nkind = "sgdd"\n', ("solver", "sgd")),
     ("rounds = \n", ("TOML", "recipe.toml")),
+    ("method = 2020-01-01\n", ("method is text", "datetime.date(2020, 1, 1)")),
+    ("partition = 07:30:00\n", ("partition is text", "datetime.time(7, 30)")),
+    ("solver = 2020-01-01\n", ("solver is a table", "datetime.date(2020, 1, 1)")),
+    ("[method.solver]\nkind = []\n", ("unknown solver '[]'",)),
+    ('method = "ditto"\n[settings]\nglobal_method = 3\n', ("unknown method '3'",)),
+    ("rounds = 0x" + "f" * 8000 + "\n", ("TOML", "digits")),
+    ("parts = " + "[" * 4000 + "]" * 4000 + "\n", ("TOML", "recursion")),
     ("rounds = 5\nrounds = 6\n", ("TOML", "recipe.toml")),
 ]
 
 
-@pytest.mark.parametrize(("text", "words"), RECIPES, ids=[t.replace("\n", " ") for t, _ in RECIPES])
+@pytest.mark.parametrize(("text", "words"), RECIPES, ids=[t.replace("\n", " ")[:60] for t, _ in RECIPES])
 def test_recipes(text: str, words: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "recipe.toml").write_text(text)
     line = refused("run", "--resume", tmp_path)
@@ -237,6 +296,27 @@ def test_a_client_called_like_markup_is_printed_as_it_is(tmp_path: Path) -> None
     table = hospitals(tmp_path / "visits.csv", names=("[red]", "[/b]", ":smile:"))
     text = good(*RUN, "--data", table, *OWN).out
     assert all(name in text for name in ("[red]", "[/b]", ":smile:"))
+
+
+@pytest.mark.parametrize(
+    ("option", "word", "says"),
+    [
+        ("--days", "0", "1 to 36500 days (--days); got 0"),
+        ("--days", "-5", "1 to 36500 days (--days); got -5"),
+        ("--days", "99999999", "1 to 36500 days"),
+        ("--server", "fl..example.org:8002", "HOST:PORT"),
+        ("--server", "fl.example.org.:8002", "HOST:PORT"),
+        ("--server", "fl-.example.org:8002", "HOST:PORT"),
+        ("--server", "fl.example.org:²", "HOST:PORT"),
+        ("--server", "fl.example.org:" + "9" * 5000, "HOST:PORT"),
+        ("--server", "x" * 64 + ":8002", "HOST:PORT"),
+    ],
+)
+def test_kits_that_cannot_be_made(option: str, word: str, says: str, tmp_path: Path) -> None:
+    given = {"--name": "demo", "--server": "fl.example.org:8002", "--sites": "a,b", "--out": tmp_path / "kits"}
+    words = [w for pair in (given | {option: word}).items() for w in pair]
+    assert says in refused("federation", "init", *words)
+    assert not (tmp_path / "kits").exists()
 
 
 @pytest.mark.parametrize("command", ["run", "compare"])

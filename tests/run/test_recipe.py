@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import datetime
 import inspect
 import tomllib
 from pathlib import Path
@@ -98,7 +99,11 @@ def test_a_recipe_from_before_the_groups_is_read(tmp_path: Path) -> None:
         ({"rounds": 0}, "rounds is a whole number of at least 1; got 0"),
         ({"rounds": "many"}, "rounds is a whole number"),
         ({"rounds": True}, "rounds is a whole number"),
-        ({"seed": 2**63}, "and below"),
+        ({"seed": 2**63}, "seed is a whole number below 9223372036854775808"),
+        ({"minimum": 2**31}, "minimum is a whole number below 2147483648; got 2147483648"),
+        ({"budget": 2**63}, "budget is text or a whole number below 9223372036854775808"),
+        ({"method": datetime.date(2020, 1, 1)}, "method is text; got datetime.date(2020, 1, 1)"),
+        ({"compress": datetime.time(7)}, "compress is text; got datetime.time(7, 0)"),
         ({"parts": [0.5, "x"]}, "parts is a list of numbers"),
         ({"settings": 3}, "settings is a table"),
         ({"drop": 1.0}, "drop is a share of clients"),

@@ -104,6 +104,7 @@ class Shards:
         """Sort by label, cut into k m equal shards, deal k to each client."""
         labelled("Shards", classes)
         m = room("Shards", len(y), clients, minimum)
+        need(self.k * m <= len(y), f"Shards: {self.k} shards for each of {m} clients, but {len(y)} samples.")
         rng = stream(seed, "partition/shards")
         shuffled = rng.permutation(len(y))
         shards = np.array_split(shuffled[np.argsort(y[shuffled], kind="stable")], m * self.k)

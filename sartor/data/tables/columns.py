@@ -163,4 +163,10 @@ def grouped(lines: Sequence[str]) -> list[str]:
     for line in lines:
         name, _, said = line.partition(": ")
         same.setdefault(said, []).append(name)
-    return [f"{', '.join(names)}: {said}" for said, names in same.items()]
+    return [f"{_some(names)}: {said}" for said, names in same.items()]
+
+
+def _some(names: Sequence[str], most: int = 50) -> str:
+    """Names with commas; of many the first."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

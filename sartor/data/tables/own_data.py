@@ -6,6 +6,7 @@ features, four bytes each, no more than a piece is in memory.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,7 @@ def _from_folder(
     sources = [scan.open_file(path) for path in paths]
     kinds = {source.typed for source in sources}
     need(len(kinds) == 1, f"{folder} holds CSV and Parquet files; bring them to one kind.")
-    names = None if client_key else [path.name.partition(".")[0] for path in paths]
+    names = None if client_key is not None else [path.name.partition(".")[0] for path in paths]
     return from_sources(folder.name, sources, names, target, client_key, task, drop, spellings)
 
 
@@ -141,29 +142,32 @@ def from_sources(
     """A data set from tables with the same columns; `owners` says whose each table is, where no column does."""
     columns = sources[0].columns
     for source in sources:
-        twice = sorted({c for c in source.columns if source.columns.count(c) > 1})
+        twice = sorted(c for c, count in Counter(source.columns).items() if count > 1)
         need(not twice, f"{source.name}: the column {', '.join(twice)} occurs twice; rename one.")
         for one, other in ((source, sources[0]), (sources[0], source)):
-            lacks = [c for c in other.columns if c not in one.columns]
+            lacks = sorted(set(other.columns) - set(one.columns))
             need(not lacks, f"{one.name} has no column {', '.join(lacks)}, which {other.name} has.")
     if target is None:
         raise SartorError(f"{name}: say which column is the target (--target); there are {', '.join(columns)}.")
     drop = (drop,) if isinstance(drop, str) else tuple(drop)
-    for wanted in (target, *([client_key] if client_key else []), *drop):
+    singly = [target] if client_key is None else [target, client_key]
+    for wanted in (*singly, *drop):
         if wanted not in columns:
             raise unknown(f"column of {name}", wanted, columns)
-    inside = [c for c in columns if c not in {target, client_key, *drop}]
-    seen = scan.look(sources, [target, *([client_key] if client_key else []), *inside])
+    inside = [c for c in columns if c not in {*singly, *drop}]
+    seen = scan.look(sources, [*singly, *inside])
     n = seen[target].rows
     need(n > 0, f"{name}: there are no rows.")
     found: list[Column] = []
+    left = CATEGORIES
     for c in columns:
-        if c in inside:
-            found.append(seen[c].column(name, CATEGORIES - sum(len(f.texts) for f in found)))
-        elif c in drop:
+        if c in drop:
             found.append(Column(c, "left out"))
+        elif c not in singly:
+            found.append(seen[c].column(name, left))
+            left -= len(found[-1].texts)
     need(bool(feature_names(found)), f"{name}: no column is left for the features.")
-    kinds = {c: _single(name, seen[c]) for c in (target, client_key) if c is not None}
+    kinds = {c: _single(name, seen[c]) for c in singly}
     x = np.zeros((n, len(feature_names(found))), dtype=np.float32)
     singles = {c: _Single(kind, n) for c, kind in kinds.items()}
     at, whose = 0, np.zeros(n, dtype=np.int64)
@@ -239,10 +243,11 @@ def fill(x: np.ndarray, columns: Sequence[Column], values: dict[str, Any], table
     import pyarrow
 
     new: dict[str, set[str]] = {}
+    first = places(columns)
     for column in columns:
         if not column.features:
             continue
-        at = places(columns)[column.name]
+        at = first[column.name]
         if column.kind in NUMBERS:
             try:
                 x[:, at] = scan.to_numbers(values[column.name])
@@ -263,7 +268,7 @@ def fill(x: np.ndarray, columns: Sequence[Column], values: dict[str, Any], table
 
 def _from_npz(path: Path, target: str, client_key: str | None, task: str) -> Dataset:
     arrays = read_npz(path)
-    for wanted in ("x", target, *([client_key] if client_key else [])):
+    for wanted in ("x", target, *(() if client_key is None else (client_key,))):
         if wanted not in arrays:
             raise unknown(f"array of {path.name}", wanted, arrays)
-    return from_arrays(arrays["x"], arrays[target], arrays[client_key] if client_key else None, path.name, task)
+    return from_arrays(arrays["x"], arrays[target], None if client_key is None else arrays[client_key], path.name, task)

@@ -6,6 +6,9 @@ column is read as text, and is numbers (or true/false) where all of it is.
 
 from __future__ import annotations
 
+import codecs
+import functools
+import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from ...errors import SartorError, need
-from ..file_formats import first_line
+from ..file_formats import check_unpacked, first_line
 from .columns import Column
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".parquet", ".pq")
-BLOCK = 4 << 20  # bytes of a CSV file that are read at once
+BLOCK = 4 << 20  # bytes of a CSV file that are read at once,
+WIDE = 4 << 10  # or, of a wide one, so many for each column: every column of every piece costs some calls
 ROWS = 1 << 16  # rows of other tables
 CATEGORIES = 1000  # as many features may come from text columns, all together
 SEVERAL = 20  # a text column with more distinct numbers than this is numbers with mistakes in it
@@ -47,16 +51,18 @@ def open_file(path: Path) -> Source:
         from pyarrow import parquet
 
         with _reading(path):
-            columns = parquet.read_schema(path).names
+            about = parquet.read_metadata(path)
+            columns = about.schema.to_arrow_schema().names
+        check_unpacked(path, path.stat().st_size, 4 * about.num_rows * len(columns))
         return Source(path.name, columns, lambda: _pieces(path, lambda: parquet.ParquetFile(path).iter_batches(ROWS)))
     from pyarrow import csv
 
     how = {"parse_options": csv.ParseOptions(delimiter=_delimiter(path))}
     with _reading(path):
-        columns = csv.open_csv(path, csv.ReadOptions(use_threads=False), **how).schema.names
-    how["read_options"] = csv.ReadOptions(block_size=BLOCK, use_threads=False)
+        columns = csv.open_csv(_unpacking(path), csv.ReadOptions(use_threads=False), **how).schema.names
+    how["read_options"] = csv.ReadOptions(block_size=min(max(BLOCK, WIDE * len(columns)), 1 << 30), use_threads=False)
     how["convert_options"] = csv.ConvertOptions(column_types=dict.fromkeys(columns, "string"))
-    return Source(path.name, columns, lambda: _pieces(path, lambda: csv.open_csv(path, **how)), typed=False)
+    return Source(path.name, columns, lambda: _pieces(path, lambda: csv.open_csv(_unpacking(path), **how)), typed=False)
 
 
 def _delimiter(path: Path) -> str:
@@ -65,7 +71,42 @@ def _delimiter(path: Path) -> str:
 
     with _reading(path), input_stream(str(path)) as file:
         line = file.read(1 << 16).split(b"\n")[0]
+        need(b"\0" not in line, f"{path.name} {_NO_TEXT}")
+        codecs.getincrementaldecoder("utf-8")().decode(line)
     return max((",", ";", "\t"), key=lambda c: line.count(c.encode()))
+
+
+def _unpacking(path: Path) -> Any:
+    """The file's content; what unpacks to far more than it should is refused on the way."""
+    from pyarrow import PythonFile
+
+    return PythonFile(_Unpacked(path), "r") if path.suffix.lower() == ".gz" else str(path)
+
+
+class _Unpacked(io.RawIOBase):
+    """What is packed in a file, read while it is not too much for what was read of the file."""
+
+    def __init__(self, path: Path) -> None:
+        from pyarrow import CompressedInputStream, OSFile
+
+        self.path, self.packed, self.count = path, OSFile(str(path)), 0
+        self.stream = CompressedInputStream(self.packed, "gzip")
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        piece: bytes = self.stream.read(size)
+        self.count += len(piece)
+        check_unpacked(self.path, self.packed.tell(), self.count)
+        return piece
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
+
+
+_NO_TEXT = "is not a table in UTF-8; save it as CSV in UTF-8 (not Latin-1, UTF-16 or a spreadsheet's own format)."
 
 
 class _reading:
@@ -80,6 +121,8 @@ class _reading:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         import pyarrow
 
+        if isinstance(error, UnicodeDecodeError) or (isinstance(error, pyarrow.ArrowInvalid) and "UTF8" in str(error)):
+            raise SartorError(f"{self.path.name} {_NO_TEXT}") from None
         if isinstance(error, pyarrow.ArrowException | OSError | EOFError):
             text = f"{self.path.name} cannot be read, it may be truncated or damaged: {first_line(error)}"
             raise SartorError(text) from None
@@ -112,6 +155,9 @@ class ColumnScan:
         from pyarrow import types as kind
 
         self.rows += len(values)
+        if not self.typed and self.number and len(values) and _all_numbers(values):
+            self.flag = False
+            return
         if self.typed:
             inner = values.type.value_type if kind.is_dictionary(values.type) else values.type
             self.declared = inner if self.declared is None or kind.is_null(self.declared) else self.declared
@@ -143,7 +189,7 @@ class ColumnScan:
             except pyarrow.ArrowInvalid:
                 self.number = False
                 self.odd = next((t for t in there.to_pylist() if not NUMBER.fullmatch(t)), "")
-        self.flag = self.flag and bool(pc.all(pc.is_in(there, pyarrow.array([*TRUE, *FALSE]))).as_py() in (True, None))
+        self.flag = self.flag and bool(pc.all(pc.is_in(there, _words((*TRUE, *FALSE)))).as_py() in (True, None))
         if not self.number and not self.flag and self.date:
             try:
                 pc.cast(there, pyarrow.timestamp("s"))
@@ -226,10 +272,16 @@ def is_text(declared: Any) -> bool:
 
 def absent(values: Any) -> Any:
     """Where a text stands for a missing number."""
-    import pyarrow
     import pyarrow.compute as pc
 
-    return pc.is_in(pc.utf8_trim_whitespace(values), pyarrow.array(ABSENT))
+    return pc.is_in(pc.utf8_trim_whitespace(values), _words(ABSENT))
+
+
+@functools.cache
+def _words(texts: tuple[str, ...]) -> Any:
+    import pyarrow
+
+    return pyarrow.array(texts)
 
 
 def to_numbers(values: Any) -> np.ndarray:
@@ -242,16 +294,35 @@ def to_numbers(values: Any) -> np.ndarray:
         values = values.cast(values.type.value_type)
     if kind.is_null(values.type):
         return np.full(len(values), np.nan)
+    if is_text(values.type) and (plain := _cast(values)) is not None:
+        return plain
     if is_text(values.type):
         trimmed = pc.utf8_trim_whitespace(values)
-        trimmed = pc.if_else(pc.is_in(trimmed, pyarrow.array(ABSENT)), None, trimmed)
-        flags = pc.is_in(trimmed, pyarrow.array([*TRUE, *FALSE]))
+        trimmed = pc.if_else(pc.is_in(trimmed, _words(ABSENT)), None, trimmed)
+        flags = pc.is_in(trimmed, _words((*TRUE, *FALSE)))
         if pc.any(flags).as_py():
-            said = pc.if_else(pc.is_in(trimmed, pyarrow.array(TRUE)), "1", "0")
+            said = pc.if_else(pc.is_in(trimmed, _words(TRUE)), "1", "0")
             trimmed = pc.if_else(flags, pc.if_else(pc.is_null(trimmed), None, said), trimmed)
         values = trimmed
     found: np.ndarray = values.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)
     return found
+
+
+def _cast(texts: Any) -> np.ndarray | None:
+    """Texts as numbers where each of them is one, the quick way; else None."""
+    import pyarrow
+
+    try:
+        found: np.ndarray = texts.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)
+    except pyarrow.ArrowInvalid:
+        return None
+    return found
+
+
+def _all_numbers(texts: Any) -> bool:
+    """Whether all texts are numbers, and none is missing: most columns of most tables, and thousands of wide ones."""
+    found = _cast(texts)
+    return found is not None and not np.isnan(found).any()
 
 
 def to_texts(values: Any) -> tuple[np.ndarray, list[str]]:

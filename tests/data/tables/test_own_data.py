@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import io
+import zipfile
 from datetime import date
 from pathlib import Path
 
@@ -11,7 +13,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from sartor.data import from_arrays, load
+from sartor.data import file_formats, from_arrays, load
+from sartor.data.tables import columns as columns_module
+from sartor.data.tables import own_data, scan
 from sartor.errors import SartorError
 
 COLUMNS: dict[str, list[object]] = {
@@ -234,3 +238,73 @@ def test_arrays() -> None:
 def test_bad_arrays(make, message: str) -> None:
     with pytest.raises(SartorError, match=message):
         make()
+
+
+# --- files that unpack to more than they should, and wide ones --------------------------------------------------------
+
+
+def _packed(path: Path, rows: int) -> Path:
+    table = "age,outcome\n" + "1.5,1\n2.5,0\n" * (rows // 2)
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(table.encode(), 9))
+    elif path.suffix == ".npz":
+        np.savez_compressed(path, x=np.zeros((rows, 2)), y=np.arange(rows) % 2)
+    else:
+        parquet.write_table(pa.table({"age": np.zeros(rows), "outcome": np.arange(rows) % 2}), path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.npz", "a.parquet"])
+def test_a_file_that_unpacks_to_far_more_than_it_should_is_refused_on_the_way(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, target = 2_000_000, "y" if name == "a.npz" else "outcome"
+    path = _packed(tmp_path / name, rows)
+    assert len(load(path, target=target)) == rows  # megabytes are no harm
+    monkeypatch.setattr(file_formats, "SMALL", 1 << 20)
+    monkeypatch.setattr(file_formats, "PACKED", 2)
+    monkeypatch.setattr(scan, "BLOCK", 1 << 18)
+    with pytest.raises(SartorError, match=rf"{name}: .* bytes unpack to .*unpack it and give the .csv") as caught:
+        load(path, target=target)
+    unpacked = int(str(caught.value).split("unpack to ")[1].split(", over")[0].replace(",", ""))
+    assert name != "a.csv.gz" or 1 << 20 < unpacked < 4 << 20  # of 12 megabytes
+
+
+def test_an_npz_that_claims_more_than_it_holds_is_refused_before_there_is_memory(tmp_path: Path) -> None:
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "<f8", "fortran_order": False, "shape": (1 << 40, 2)})
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as file:
+        file.writestr("x.npy", head.getvalue() + bytes(80))
+    with pytest.raises(SartorError, match=r"damaged: x\.npy is cut off"):
+        load(tmp_path / "a.npz")
+
+
+def test_a_table_of_thousands_of_columns_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = 3000
+    values = np.random.default_rng(0).normal(size=(40, wide)).round(3)
+    lines = [",".join([*(f"c{i}" for i in range(wide)), "outcome"])]
+    lines += [",".join([*map(str, row), str(i % 2)]) for i, row in enumerate(values)]
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    calls, pieces = [], []
+    monkeypatch.setattr(own_data, "places", lambda columns: calls.append(1) or columns_module.places(columns))
+    opened = scan._pieces
+    monkeypatch.setattr(scan, "_pieces", lambda *a: (pieces.append(1) or batch for batch in opened(*a)))
+    found = load(tmp_path / "a.csv", target="outcome")
+    np.testing.assert_array_equal(found.x, values.astype(np.float32))
+    assert len(pieces) == 2 and len(calls) == 1  # looked through, then filled; places not for each column anew
+
+
+@pytest.mark.parametrize("end", [[], ["NA"], [" 7 "], ["true"], ["x"], ["nan"], [""]])
+def test_the_quick_way_to_numbers_finds_what_the_long_one_does(end: list[str]) -> None:
+    texts = pa.array(["1", "2.5", "-3e5", "1e400", *end])
+    quick, long = scan.ColumnScan("a", typed=False), scan.ColumnScan("a", typed=False)
+    quick.add(texts)
+    long.rows += len(texts)
+    long.blank += texts.to_pylist().count("")
+    long._guess(texts)
+    same = ("rows", "missing", "blank", "number", "flag", "date", "odd")
+    assert [getattr(quick, k) for k in same] == [getattr(long, k) for k in same]
+    if quick.number:
+        known = {"NA": "nan", "": "nan", "true": "1"}
+        expected = [float(known.get(text, text)) for text in texts.to_pylist()]
+        np.testing.assert_array_equal(scan.to_numbers(texts), expected)

@@ -1,0 +1,223 @@
+"""What the files hold that runs, comparisons, tunings and repeated experiments leave, field by field.
+
+A folder may have been cut off, mended by hand or made by somebody else: whoever reads one says what it must hold
+(`read_json(path, SUMMARY)`), and a field of another type is one clear line. Fields that nobody reads are not named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, Field, create_model
+
+from ..data.clients import PARTS
+from ..judge.metrics import MODELS, ORACLE
+
+# Clients trained; the minibatch gradients that they evaluated (see Stack.gradients); those of fine-tuning that the
+# personal models of the last evaluation took (they are made anew for each evaluation, so a sum would say nothing);
+# answers left out as they hold NaN or Inf, clients not reached, late answers; rounds in which nobody answered.
+COUNTS = ("trained", "steps", "finetune_steps", "excluded", "dropped", "late", "skipped")
+Whole = Annotated[int, Field(ge=0, lt=2**63)]
+Number = Annotated[float, Field(ge=-1e100, le=1e100)]  # means and variances of such are finite, too
+Numbers = dict[str, Number | None]
+
+
+def _each(kind: Any, *names: str) -> dict[str, Any]:
+    return dict.fromkeys(names, kind)
+
+
+def _list(kind: Any) -> Any:
+    return list[kind]
+
+
+def _by_name(kind: Any) -> Any:
+    return dict[str, kind]
+
+
+def _checked(kind: Any, check: Callable[[Any], Any]) -> Any:
+    return Annotated[kind, AfterValidator(check)]
+
+
+def _table(name: str, fields: Mapping[str, Any], optional: Mapping[str, Any] | None = None) -> Any:
+    """A JSON object with these fields, of which the optional ones may be missing."""
+    given = {k: (kind, ...) for k, kind in fields.items()} | {k: (kind, None) for k, kind in (optional or {}).items()}
+    return create_model(name, **given)  # type: ignore[call-overload]
+
+
+def _having(*names: str) -> Callable[[Numbers], Numbers]:
+    def check(found: Numbers) -> Numbers:
+        if lacking := [name for name in names if found.get(name) is None]:
+            raise ValueError(f"there is no {lacking[0]}")
+        return found
+
+    return check
+
+
+def _even(found: BaseModel) -> BaseModel:
+    """Lists with an entry for each client have the same length, and every row of numbers one for each column."""
+    given = {k: v for k, v in found if v is not None}
+    each = {len(given[k]) for k in ("names", "samples", "labels", "weights") if k in given}
+    wide = given.get("classes", 0) if "labels" in given else len(given["names"])
+    rows = {len(row) for row in (*given.get("labels", []), *given.get("weights", []))}
+    called = {len(given["class_names"])} if given.get("class_names") and "labels" in given else set()
+    if len(each) > 1 or (rows | called) - {wide}:
+        raise ValueError("its lists have different lengths")
+    return found
+
+
+def _dealt(found: BaseModel) -> BaseModel:
+    """Where the skew was measured, it is known of what."""
+    given = dict(found)
+    if given["measures"] is not None and (given["source"] is None or given["partition"] is None):
+        raise ValueError("it measures data of which it does not say how they were dealt out")
+    return _even(found)
+
+
+def _alike(found: BaseModel) -> BaseModel:
+    """A record has a number of each kind for each of its rounds."""
+    given = dict(found)
+    columns = [given["bytes"], *(column for model in given["models"].values() for _, column in model)]
+    if any(len(column) != len(given["rounds"]) for column in columns):
+        raise ValueError("its lists have different lengths")
+    return found
+
+
+# --- one run ----------------------------------------------------------------------------------------------------------
+
+_BLOCK = _checked(Numbers, _having("accuracy_mean", "accuracy_std", "accuracy_worst10", "loss_mean", "loss_var"))
+_BLOCKS = _each(_BLOCK | None, *MODELS)
+_UNSEEN = _table("unseen", _BLOCKS | _each(Whole, "clients", "steps"))
+_PRIVACY = _table(
+    "privacy",
+    {
+        **_each(Number | None, "epsilon", "clip"),
+        **_each(Number, "delta", "noise", "sampling_rate"),
+        **_each(str, "neighbouring", "where"),
+        "compositions": Whole,
+    },
+)
+SUMMARY = _table(
+    "summary",
+    {
+        **_each(str, "method", "attack"),
+        **_each(Whole, "rounds", "seed"),
+        **_each(str | None, "aggregator", "compress", "compress_down", "stopped"),
+        **_each(Whole | None, "budget", "bytes_up", "bytes_down", "rounds_to_target", "bytes_to_target"),
+        **_each(Number | None, "attackers", "seconds", "accuracy_per_megabyte", "target_accuracy"),
+        **_BLOCKS,
+        "warnings": list[str],
+    },
+    {
+        **_each(str, "data", "partition", "model", "report", "error"),
+        **_each(Whole | None, "clients", "cohort", "hostile", "reported_round", "parameters", *COUNTS),
+        **_each(Number | None, "drop", "stragglers"),
+        ORACLE: _BLOCK | None,
+        "unseen": _UNSEEN | None,
+        "privacy": _PRIVACY | None,
+    },
+)
+_CLIENT = _table(
+    "client",
+    {
+        **_each(Whole, *PARTS),
+        **_each(bool, "hostile", "unseen"),
+        "name": str,
+        "chosen": Annotated[str, Field(pattern="^(personal|global)$")],
+        "chosen_test_accuracy": Number | None,
+    },
+    _each(Number | None, *(f"{m}_{p}_{s}" for m in MODELS for p in PARTS for s in ("loss", "accuracy"))),
+)
+CLIENTS = _list(_CLIENT)
+_LINE = _table(
+    "line",
+    {
+        **_each(Whole, "round", "bytes_up", "bytes_down"),
+        **_BLOCKS,
+        "seconds": Number,
+        "diagnostics": dict[str, Number],
+        "warnings": list[str],
+    },
+    {**_each(Whole, *COUNTS), "validation": Number | None},
+)
+HISTORY = _list(_LINE)
+_BEST = _table("best", {"round": Whole, "value": Number, "scores": list[str]})
+CHECKPOINT = _table(
+    "checkpoint",
+    {
+        **_each(Whole, "round", "bytes_up", "bytes_down", "silent"),
+        "settings": str,
+        "seconds": Number,
+        "most": Whole | None,
+        "counts": _table("counts", _each(Whole, *COUNTS)),
+        "history": HISTORY,
+    },
+    {"best": _BEST},
+)
+_MEASURES = _checked(Numbers, _having("samples", "clients", "size_min", "size_median", "size_max", "size_gini"))
+_DATA = _table(
+    "data",
+    {"classes": Whole | None, "names": list[str], "samples": list[Whole]},
+    {
+        "source": str,
+        "partition": _table("partition", _each(str, "name", "text")),
+        "measures": _MEASURES,
+        "labels": list[list[Whole]],
+        **_each(list[str], "class_names", "too_small"),
+        "overlap": bool,
+        "left_out": Whole,
+    },
+)
+DATA = _checked(_DATA, _dealt)
+COLLABORATION = _checked(_table("collaboration", {"names": list[str], "weights": list[list[Number]]}), _even)
+
+# --- many runs --------------------------------------------------------------------------------------------------------
+
+COMPARED = _list(SUMMARY)
+_CELL = _table("cell", _each(str, "folder", "method", "attack", "aggregator") | {"seed": Whole, "attackers": Number})
+PLAN = _table(
+    "plan",
+    {
+        "methods": list[str],
+        "seeds": list[Whole],
+        "settings": dict[str, dict[str, Any]],
+        "recipe": dict[str, Any],
+        "cells": _list(_CELL),
+    },
+)
+_UNDER = {"attack": str, "attackers": Number}
+_INTERVAL = _table(
+    "interval", _UNDER | {"method": str, "seeds": Whole} | _each(Number | None, "accuracy", "low", "high")
+)
+_PAIR = _table(
+    "pair",
+    _UNDER | _each(str, "a", "b") | _each(Number, "mean", "effect", "p", "p_holm") | _each(Whole, "n", "zeros"),
+)
+SIGNIFICANCE = _table("significance", {"intervals": _list(_INTERVAL), "pairs": _list(_PAIR)})
+_TRIAL = _table("trial", {"settings": dict[str, Any], "score": Number | None, "error": str | None})
+_TUNED = _table("tuned", {"trials": _list(_TRIAL), "best": _TRIAL | None}, {"fixed": dict[str, Any]})
+_BASE = _table("base", {"recipe": dict[str, Any], "seeds": list[Whole]})
+TUNING = _table("tuning", {"base": _BASE, "methods": _by_name(_TUNED)})
+
+# --- repeated experiments ---------------------------------------------------------------------------------------------
+
+_PRINTED = _table(
+    "printed",
+    _each(Number | None, "paper", "ours", "ours_authors") | _each(str | None, "unit", "method"),
+    {
+        **_each(Number | None, "std", "attackers"),
+        **_each(str | None, "row", "dataset", "partition", "model", "attack", "aggregator"),
+        **_each(str | None, "verdict", "verdict_authors"),
+    },
+)
+EXPERIMENT = _table(
+    "experiment",
+    _each(str, "title", "paper", "where") | {"counts": dict[str, Whole], "cells": _list(_PRINTED)},
+)
+_COLUMNS = _table("columns", _each(list[Number | None], "accuracy", "loss", "std", "loss_var"))
+_RECORD = _table(
+    "record",
+    {"recipe": dict[str, Any], "rounds": list[Whole], "bytes": list[Number], "models": _by_name(_COLUMNS)},
+    {"warnings": list[str], "weights": list[list[Number]]},
+)
+RECORD = _checked(_RECORD, _alike)
