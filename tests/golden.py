@@ -226,7 +226,7 @@ def fingerprint(folder: Path) -> dict[str, Any]:
 
 def _timeless(line: dict[str, Any]) -> dict[str, Any]:
     """Without what a clock says, and without what is new since the hashes were recorded."""
-    return {k: v for k, v in line.items() if k not in ("seconds", "finetune_steps")}
+    return {k: v for k, v in line.items() if k not in ("seconds", "finetune_steps", "choice")}
 
 
 def machine() -> str:

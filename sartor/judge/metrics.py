@@ -52,8 +52,8 @@ def _chance(scores: Scores, models: list[str], n: np.ndarray, there: np.ndarray)
     """Σ; None where everyone has one sample, which says nothing of chance."""
     if (spare := (n[there] - 1).sum()) == 0:
         return None
-    sums = [[(n * scores[covariance(a, b)])[there].sum() for b in models] for a in models]
-    return np.array(sums) / spare
+    sums = [[float((n * scores[covariance(a, b)])[there].sum()) for b in models] for a in models]
+    return np.array(sums) / float(spare)
 
 
 def covariance(a: str, b: str) -> str:

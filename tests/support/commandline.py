@@ -81,6 +81,7 @@ SUMMARY = {  # what summary.json holds, besides the time
     "personal",
     "global",
     "chosen",
+    "choice",
     "warnings",
 }
 
