@@ -18,7 +18,7 @@ def main() -> None:
     together = st.fit(st.FLAME(lam=0.1), model, clients, rounds=20, seed=0)
     alone = st.fit(st.LocalOnly(), model, clients, rounds=20, seed=0)
 
-    # For each client: local, global, personal, and chosen (the better of the last two on its validation data).
+    # For each client: local, global, personal, and chosen (one of the last two or a mixture, by validation data).
     print(together.table(local=alone))
     chosen = together.summary["chosen"]
     print(f"chosen: {chosen['accuracy_mean']:.3f} on average, {chosen['accuracy_worst10']:.3f} for the worst 10%")

@@ -202,8 +202,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
 
     `method` is a name (sartor list methods) or an object; `lam`, `speed`, `rho` and `settings` are its settings, `lr`,
     `epochs` and `batch` its solver's. `scale`: features to scale by the group's "own" statistics, by "pooled" ones, or
-    "raw".
-    `validation` of each group's rows are kept to choose between its personal and the global model.
+    "raw". `validation` of each group's rows are kept to choose between its personal model, the global one and mixtures.
     """
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> PersonalizedClassifier:

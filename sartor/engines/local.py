@@ -8,9 +8,10 @@ numbers.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import combinations_with_replacement
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
@@ -24,6 +25,7 @@ from ..client_table import Empty, Memory, Rows, row_of, rows_of, span
 from ..core import Method, Problem, Stage, State, Task
 from ..data.clients import Clients
 from ..errors import Diverged, SartorError
+from ..judge.metrics import SHARES, covariance
 from . import forked
 from .stack import Stack
 from .threads import cores, one_thread
@@ -203,18 +205,18 @@ class LocalEngine:
         raise SartorError(f"a stage is train, evaluate, diagnose or personal; got {stage!r}.")
 
     def _evaluate(self, state: State, down: State, shared: Tensor | None, stack: Stack) -> State:
-        """Scores of both models; and "personal/steps" [c], the gradients it took to make the personal ones: none where
-        they are kept, else those of fine-tuning."""
+        """Scores of both models and of their mixtures; and "personal/steps" [c], the gradients it took to make the
+        personal ones: none where they are kept, else those of fine-tuning."""
         out: State = {}
         personal = self.method.personal(state, down, stack)
         if personal is not None:
             out["personal/steps"] = torch.from_numpy(stack.gradients()).double()
-        for name, theta in (("personal", personal), ("global", shared)):
-            if theta is None:
-                continue
+        merits: State = {}
+        for name, theta in _served(personal, shared, self.task.has_statistics):
             for part in ("validation", "test"):
                 out[f"{name}/{part}/loss"], out[f"{name}/{part}/accuracy"] = stack.score(theta, part)
-        return out
+            merits[name] = stack.merits(theta)
+        return out | _compared(merits)
 
     def _check_finite(self, round: int, ids: np.ndarray, tensors: State) -> None:
         honest = torch.from_numpy(~np.isin(ids, list(self.method.hostile))).to(self.data.x.device)
@@ -260,6 +262,32 @@ class SerialEngine(LocalEngine):
         except Exception as e:
             e.add_note(f"client {self.data.names[int(ids[0])]}, round {round + 1}, stage {stage}")
             raise
+
+
+def _served(personal: Tensor | None, shared: Tensor | None, whole: bool) -> Iterator[tuple[str, Tensor]]:
+    """The models that a client may be served with, by name, one after the other. With `whole` they are not mixed: the
+    statistics of batch normalisation belong to each of the two."""
+    for name, share in SHARES.items():
+        if share == 1.0 and personal is not None:
+            yield name, personal
+        elif share == 0.0 and shared is not None:
+            yield name, shared
+        elif personal is not None and shared is not None and 0.0 < share < 1.0 and not whole:
+            yield name, torch.lerp(shared, personal, share)
+
+
+def _compared(merits: State) -> State:
+    """What a choice between models is made by (judge.expected_gains): each one's mean merit on validation samples;
+    where there are two or more, how their differences from the personal model vary together over samples, and the
+    number of samples."""
+    out = {f"{name}/validation/merit": merit.nanmean(1) for name, merit in merits.items()}
+    if "personal" not in merits or len(merits) == 1:
+        return out
+    gaps = {name: merit - merits["personal"] for name, merit in merits.items() if name != "personal"}
+    around = {name: gap - gap.nanmean(1, keepdim=True) for name, gap in gaps.items()}
+    for a, b in combinations_with_replacement(around, 2):
+        out[covariance(a, b)] = (around[a] * around[b]).nanmean(1)
+    return out | {"validation/samples": (~merits["personal"].isnan()).sum(1).double()}
 
 
 def _aligned(value: Tensor) -> Tensor:

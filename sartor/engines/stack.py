@@ -269,6 +269,31 @@ class Stack:
         fit = torch.where(flat, (square <= 1e-12 * (1 + total_square)).to(torch.float64), 1 - square / spread)
         return loss / count, torch.where(count > 0, fit, torch.nan)
 
+    @torch.no_grad()
+    def merits(self, theta: Tensor) -> Tensor:
+        """[c, n] how good each client's model is on each of its validation samples, NaN where it has no more: 1 where
+        the class is right and else 0 (or the user's own metric); for regression 1 − squared error / variance of the
+        client's training targets. R² itself would divide by the variance of what may be two samples."""
+        counts, own, at = self.data.counts("validation")[self.ids], self.statistics(theta), 0
+        out = torch.full((len(theta), int(counts.max(initial=0))), torch.nan, dtype=torch.float64, device=theta.device)
+        unit = None if self.data.classes is not None or self.task.metric is not None else self._target_variance()
+        for here, batch in self._sweep("validation", _SWEEP):
+            output = self.task.predict(row_of(theta, here), batch.x, {k: v[here] for k, v in own.items()})
+            if unit is None:
+                found = self.task.correct(output, batch.y)
+            else:
+                found = 1 - (output.reshape(batch.y.shape) - batch.y).to(torch.float64) ** 2 / unit[here, None]
+            out[here, at : at + found.shape[1]] = torch.where(batch.weight > 0, found, torch.nan)
+            at += _SWEEP
+        return out
+
+    def _target_variance(self) -> Tensor:
+        """[c] of each client's training targets; 1 where they are all alike."""
+        each = [self.data.y[self.data.rows(i, "train")].double() for i in self.ids]
+        spread = torch.stack([y.var(correction=0) for y in each])
+        size = torch.stack([(y**2).mean() for y in each])
+        return torch.where(spread > 1e-12 * size, spread, 1.0)
+
 
 def _at_work(takes: np.ndarray) -> list[int]:
     """For each step, how many clients take it: the first so many, as they are ordered by size."""

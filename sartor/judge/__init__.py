@@ -1,13 +1,27 @@
 """Judging: pure functions on scores, one number per client. Nothing here knows methods, engines or files."""
 
 from .fairness import entropy, gini, highest, jain, lowest
-from .metrics import choose, gains, judge, summarise, validated, with_chosen
+from .metrics import (
+    SHARES,
+    better_of_two,
+    choose,
+    expected_gains,
+    gains,
+    judge,
+    summarise,
+    validated,
+    with_chosen,
+    with_hybrid,
+)
 from .significance import Paired, holm, interval, signed_rank
 
 __all__ = [
+    "SHARES",
     "Paired",
+    "better_of_two",
     "choose",
     "entropy",
+    "expected_gains",
     "gains",
     "gini",
     "highest",
@@ -20,4 +34,5 @@ __all__ = [
     "summarise",
     "validated",
     "with_chosen",
+    "with_hybrid",
 ]

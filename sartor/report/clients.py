@@ -86,10 +86,10 @@ def _chart(found: dict[str, list[ClientRow]], score: str, compared: bool) -> Cha
         [name, c.name, *(c.scores.get(m) for m in MODELS), c.gain] for name, clients in kept.items() for c in clients
     ]
     caption = f"Test {score} of each client: " + (
-        "alone, then with the global, the personal and the chosen model (the better of the two on validation data). "
+        "alone, then with the global, the personal and the chosen model (one of these two or a mixture of them). "
         "The bar goes from training alone to the chosen model: blue where the client gains, orange where it loses."
         if compared
-        else "with the global, the personal and the chosen model (the better of the two on its validation data)."
+        else "with the global, the personal and the chosen model (one of these two or a mixture of them)."
     )
     head = ["method", "client", *MODELS, "gain"]
     switches = {"method": list(found)} if len(found) > 1 else {}

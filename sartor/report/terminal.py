@@ -260,7 +260,7 @@ def explain(rows: Sequence[dict[str, Any]], seeds: int) -> str:
     parts = [
         f"Mean over {seeds} seed{'s' if seeds > 1 else ''}",
         *([] if grid else ["std: over clients", "worst: the worst 10% of clients"]),
-        "chosen: per client the better of its two models on validation data",
+        "chosen: per client its personal model, the global one or a mixture, by validation data",
         *([] if grid else ["*: the best"]),
     ]
     lines = ["; ".join(parts) + ".", work_of(rows)]

@@ -53,7 +53,9 @@ class Goal:
     """When a run may stop before its last round."""
 
     budget: int | None = None  # bytes, up and down together, that are never exceeded
-    target: float | None = None  # the mean validation accuracy of the chosen models (R² for regression)
+    target: float | None = (
+        None  # what validation data let expect of the chosen models (judge.validated): accuracy, or R²
+    )
 
     def __post_init__(self) -> None:
         need(self.budget is None or self.budget >= 1, f"a budget is at least 1 byte; got {self.budget}.")

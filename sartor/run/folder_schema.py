@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, Field, create_model
 
 from ..data.clients import PARTS
-from ..judge.metrics import MODELS, ORACLE
+from ..judge.metrics import MODELS, ORACLE, SHARES
 
 # Clients trained; the minibatch gradients that they evaluated (see Stack.gradients); those of fine-tuning that the
 # personal models of the last evaluation took (they are made anew for each evaluation, so a sum would say nothing);
@@ -113,6 +113,10 @@ SUMMARY = _table(
         **_each(Whole | None, "clients", "cohort", "hostile", "reported_round", "parameters", *COUNTS),
         **_each(Number | None, "drop", "stragglers"),
         ORACLE: _BLOCK | None,
+        "gradients_per_client": Numbers | None,
+        "local_steps": Whole | None,
+        "own_work": str | None,
+        "choice": dict[str, Whole] | None,
         "unseen": _UNSEEN | None,
         "privacy": _PRIVACY | None,
     },
@@ -123,7 +127,7 @@ _CLIENT = _table(
         **_each(Whole, *PARTS),
         **_each(bool, "hostile", "unseen"),
         "name": str,
-        "chosen": Annotated[str, Field(pattern="^(personal|global)$")],
+        "chosen": Annotated[str, Field(pattern=f"^({'|'.join(SHARES)})$")],
         "chosen_test_accuracy": Number | None,
     },
     _each(Number | None, *(f"{m}_{p}_{s}" for m in MODELS for p in PARTS for s in ("loss", "accuracy"))),

@@ -22,7 +22,7 @@ from ..data.tables.client_keys import plainly
 from ..data.tables.columns import learn
 from ..data.tables.new_samples import NewSamples, read_like
 from ..errors import SartorError, need, one_of, unknown
-from ..judge.metrics import BEST_FIRST
+from ..judge.metrics import BEST_FIRST, SHARES
 from ..run.play import CHECKPOINT
 from ..storage import load_sealed, read_json
 from ..tasks.task import ModelTask
@@ -76,11 +76,18 @@ class Served:
         return found
 
     def _module(self, kind: str, place: int | None) -> nn.Module:
+        if kind not in ("personal", "global"):  # a mixture of the two
+            own, common = (self._vector(k, p)[0] for k, p in (("personal", place), ("global", None)))
+            return self._task.module(torch.lerp(common, own, SHARES[kind]))
+        return self._task.module(*self._vector(kind, place))
+
+    def _vector(self, kind: str, place: int | None) -> tuple[torch.Tensor, State | None]:
+        """A model of the run as a vector, and its statistics, if it has any."""
         if kind not in self._files:
             raise SartorError(f"{self.recipe.method} has no {kind} model; see --model.")
         tensors = {k: v if place is None else v[place] for k, v in self._files[kind].items()}
         theta = torch.cat([tensors[name].reshape(-1) for name in self._task.names])
-        return self._task.module(theta, {k: v for k, v in tensors.items() if k not in self._task.names} or None)
+        return theta, {k: v for k, v in tensors.items() if k not in self._task.names} or None
 
     @cached_property
     def _clients(self) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from ..core import State
 from ..data.clients import PARTS, Clients
 from ..data.inputs import Inputs
 from ..errors import SartorError, need, one_of, unknown
-from ..judge.metrics import Scores, choose, judge, with_chosen
+from ..judge.metrics import SHARES, Scores, choose, judge, with_chosen
 from ..storage import save_tensors, write_json, write_text
 from ..tasks.task import ModelTask
 from ..wrappers.privacy import Privacy
@@ -86,6 +86,7 @@ class Result:
             **self._spent(judged),
             "parameters": self.task.size,
             **judged,
+            "choice": self._choice(),
             "unseen": self.unseen,
             "privacy": self.privacy,
             "warnings": self.history[-1]["warnings"],
@@ -103,6 +104,13 @@ class Result:
             "bytes_to_target": None if there is None else there["bytes_up"] + there["bytes_down"],
             "stopped": run.stopped or "rounds",
         }
+
+    def _choice(self) -> dict[str, int] | None:
+        """How many benign clients take which model; None where there is one model for each."""
+        if not all(f"{m}/test/loss" in self.scores for m in ("personal", "global")):
+            return None
+        taken = choose(self.scores)[~self.run.hostile]
+        return {model: int((taken == model).sum()) for model in SHARES}
 
     @cached_property
     def _unseen_scores(self) -> dict[str, np.ndarray]:
@@ -193,8 +201,16 @@ class Result:
         return self.task.module(theta)
 
     def chosen(self, client: int) -> nn.Module:
-        """Whichever of the two did better on the client's validation data."""
-        return self.personal(client) if choose(self.scores)[client] else self.shared()
+        """The personal model, the global one or a mixture of the two: what validation data speak for (judge.choose)."""
+        return self._served(client, str(choose(self.scores)[client]))
+
+    def _served(self, client: int, model: str) -> nn.Module:
+        """A model by its name in judge.SHARES."""
+        if model in ("personal", "global"):
+            return self.personal(client) if model == "personal" else self.shared()
+        theta, w = self._personal["personal"][client], self._common("global")
+        assert w is not None
+        return self.task.module(torch.lerp(w, theta, SHARES[model]))
 
     def newcomer(self, data: Clients | tuple[Any, Any], steps: int = 10) -> nn.Module:
         """The model of a client that joins now with `data`: features and targets (x, y), or Clients with one client.
@@ -219,8 +235,8 @@ class Result:
             raise unknown("client", client, self.data.names)
         at = self.data.names.index(client) if isinstance(client, str) else client
         need(0 <= at < len(self.data), f"clients are 0 to {len(self.data) - 1}; got {client}.")
-        which = ("personal" if choose(self.scores)[at] else "global") if model == "chosen" else model
-        module = self.personal(at) if which == "personal" else self.shared()
+        which = str(choose(self.scores)[at]) if model == "chosen" else model
+        module = self._served(at, which)
         inputs = self.data.inputs or Inputs(
             tuple(self.data.x.shape[1:]), self.data.classes, names=tuple(self.data.names)
         )
@@ -261,10 +277,11 @@ class Result:
 def _rows(data: Clients, scores: Scores, hostile: np.ndarray) -> list[dict[str, Any]]:
     """A row per client: its samples and its scores."""
     counts, picked, rows = {part: data.counts(part) for part in PARTS}, choose(scores), []
+    shown = {k: v for k, v in scores.items() if k.endswith(("/loss", "/accuracy"))}
     for i, name in enumerate(data.names):
         row: dict[str, Any] = {"client": i, "name": name, **{part: int(counts[part][i]) for part in PARTS}}
-        row |= {"hostile": bool(hostile[i]), "unseen": False, "chosen": "personal" if picked[i] else "global"}
-        for key, values in scores.items():
+        row |= {"hostile": bool(hostile[i]), "unseen": False, "chosen": str(picked[i])}
+        for key, values in shown.items():
             row[key.replace("/", "_")] = None if np.isnan(values[i]) else float(values[i])
         rows.append(row)
     return rows

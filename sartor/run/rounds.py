@@ -17,7 +17,7 @@ from ..client_table import Rows
 from ..core import Engine, Method, Problem, Server, Stage, State
 from ..engines.threads import one_thread
 from ..errors import Diverged, SartorError, Silent, need
-from ..judge.metrics import Scores, summarise, validated
+from ..judge.metrics import Scores, summarise, unguided, validated
 from ..seeds import stream
 from ..storage import load_tensors, save_tensors, shaped
 from ..wrappers.compression import DOWN, UP
@@ -49,7 +49,7 @@ class BestRound:
     """A round worth keeping: every client's scores and models as they were after it."""
 
     round: int
-    value: float  # the mean validation accuracy of the chosen models
+    value: float  # what the chosen models are expected to be worth (judge.validated)
     scores: dict[str, np.ndarray]
     models: State  # as Run.models gives them
 
@@ -58,7 +58,7 @@ class BestRound:
 class Run:
     """A federation at work: the server's state and what has happened so far.
 
-    With report="best" the round with the best mean validation accuracy is kept, scores and models.
+    With report="best" the round that is best on validation data (judge.validated) is kept, scores and models.
     """
 
     method: Method
@@ -154,7 +154,7 @@ class Run:
         _check_scores(self.scores, self.round)
         benign = torch.from_numpy(~self.hostile)
         facts = _reduce({k: v[benign] for k, v in self.query_clients("diagnose").items()}) if diagnose else {}
-        warnings = self.method.warnings(self.server, self.round, facts)
+        warnings = [*self.method.warnings(self.server, self.round, facts), *unguided(self.scores)]
         line: Line = {
             "round": self.round,
             "seconds": round(self.seconds, 3),

@@ -98,7 +98,7 @@ def read_range(text: str) -> Range:
 
 @dataclass
 class Trial:
-    """One setting and its score: the mean validation accuracy of the chosen models over seeds."""
+    """One setting and its score: what its chosen models are expected to be worth (judge.validated), mean over seeds."""
 
     settings: dict[str, Any]  # {}: the defaults
     score: float | None = None  # None: it failed
@@ -143,7 +143,8 @@ class Tuning:
             *("attack", "attackers", "report"),
         )
         return {
-            "scored": "mean validation accuracy of the chosen models over seeds; test data were taken away",
+            "scored": "mean over clients and seeds of the validation accuracy that may be expected of the chosen "
+            "models; test data were taken away",
             **{k: getattr(self.base, k) for k in kept},
             "budget": self.budget,
             "sampler": self.sampler,

@@ -13,6 +13,7 @@ import torch
 from commandline import METHODS, OWN, QUICK, SUMMARY, files, good, hospitals, refused, summary
 from safetensors.torch import load_file
 
+from sartor.judge import SHARES
 from sartor.run.assemble import clients_of, complete
 from sartor.run.recipe import Recipe
 from sartor.run.rounds import Run
@@ -61,10 +62,8 @@ def test_the_summary_follows_from_the_clients(tmp_path: Path) -> None:
         assert found[model]["loss_mean"] == pytest.approx(loss.mean(), rel=1e-12)
         assert found[model]["loss_var"] == pytest.approx(loss.var(), rel=1e-12)
     for r in rows:
-        own, common = r["personal_validation_accuracy"], r["global_validation_accuracy"]
-        if own != common:
-            assert r["chosen"] == ("personal" if own > common else "global")
         assert r["chosen_test_accuracy"] == r[f"{r['chosen']}_test_accuracy"]
+    assert found["choice"] == {m: sum(r["chosen"] == m for r in rows) for m in SHARES}
 
 
 def test_models_a_method_does_not_have_are_null(tmp_path: Path) -> None:

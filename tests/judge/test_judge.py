@@ -68,11 +68,17 @@ def test_where_a_spread_says_nothing() -> None:
 
 
 def scores() -> dict[str, np.ndarray]:
-    """Five clients: the third has no test data, the fifth is hostile; on validation data 0, 2, 4 take their own."""
+    """Five clients: the third has no test data, the fifth is hostile; on validation data 0, 2, 4 take their own. They
+    have so many validation samples that chance plays no part."""
+    own, common = np.array([0.9, 0.2, 0.5, 0.3, 1.0]), np.array([0.1, 0.4, 0.5, 0.6, 0.0])
     return {
-        "personal/validation/accuracy": np.array([0.9, 0.2, 0.5, 0.3, 1.0]),
+        "personal/validation/merit": own,
+        "global/validation/merit": common,
+        "global&global/validation/covariance": np.full(5, 0.25),
+        "validation/samples": np.full(5, 1e12),
+        "personal/validation/accuracy": own,
         "personal/validation/loss": np.array([1.0, 1.0, 1.0, 1.0, 1.0]),
-        "global/validation/accuracy": np.array([0.1, 0.4, 0.5, 0.6, 0.0]),
+        "global/validation/accuracy": common,
         "global/validation/loss": np.array([2.0, 2.0, 2.0, 2.0, 2.0]),
         "personal/test/accuracy": np.array([0.8, 0.1, np.nan, 0.2, 0.0]),
         "personal/test/loss": np.array([0.5, 2.0, np.nan, 1.0, 9.0]),
@@ -86,7 +92,7 @@ COUNTS = np.array([10, 30, 0, 20, 99])
 
 
 def test_a_summary_by_hand() -> None:
-    assert choose(scores()).tolist() == [True, False, True, False, True]
+    assert choose(scores()).tolist() == ["personal", "global", "personal", "global", "personal"]
     found = judge(scores(), COUNTS, BENIGN)["chosen"]  # accuracies 0.8, 0.6, 0.4; losses 0.5, 0.8, 1.2
     assert found is not None
     expected = {

@@ -16,6 +16,7 @@ from subsets import one_in
 
 import sartor as st
 from sartor.core import Method
+from sartor.judge import validated
 from sartor.models import layers
 from sartor.run.result import Result
 
@@ -30,8 +31,12 @@ def fit(method: Method, rounds: int = ROUNDS, **options: Any) -> Result:
 
 
 def by_hand(result: Result) -> float:
-    """The mean validation accuracy of what each client takes."""
-    return float(np.mean([row[f"{row['chosen']}_validation_accuracy"] for row in result.clients]))
+    """What validation data let expect of what each client takes; with one model its mean validation accuracy."""
+    if result.summary["choice"] is None:
+        return float(np.mean([row[f"{row['chosen']}_validation_accuracy"] for row in result.clients]))
+    found = validated(result.scores)
+    assert found is not None
+    return found
 
 
 CASES: dict[str, Method] = {
@@ -165,4 +170,5 @@ def test_a_comparison_with_an_oracle(tmp_path: Path) -> None:
 def test_the_oracle_may_be_asked_later(tmp_path: Path) -> None:
     good("run", *QUICK, "--out", tmp_path, "--quiet")
     good("run", "--resume", tmp_path, "--oracle", "--quiet")
-    assert summary(tmp_path)["oracle"]["accuracy_mean"] >= summary(tmp_path)["chosen"]["accuracy_mean"]
+    found = summary(tmp_path)
+    assert found["oracle"]["accuracy_mean"] >= max(found[m]["accuracy_mean"] for m in ("personal", "global"))

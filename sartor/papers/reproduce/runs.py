@@ -14,7 +14,7 @@ import numpy as np
 
 from ...data import Clients, Dataset
 from ...errors import SartorError, need
-from ...judge.metrics import ORACLE, judge, with_chosen
+from ...judge.metrics import ORACLE, judge, with_hybrid
 from ...run.assemble import complete, read_data, split
 from ...run.play import play_recipe
 from ...run.recipe import Recipe
@@ -196,7 +196,7 @@ class _History:
         line, run = result.history[-1], result.run
         self.rounds.append(line["round"])
         self.bytes.append(line["bytes_up"] + line["bytes_down"])
-        scores = with_chosen(run.scores, oracle=True)
+        scores = with_hybrid(run.scores)
         for model, found in judge(scores, clients.counts("test"), ~run.hostile).items():
             if found is None:
                 continue
