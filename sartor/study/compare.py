@@ -286,7 +286,7 @@ def _failed(recipe: Recipe, plain: Recipe, clients: Clients, error: str) -> dict
     known |= {k: getattr(recipe, k) for k in (*same, *Scenario._fields)}
     known["budget"] = None if recipe.budget is None else parse_bytes(recipe.budget)
     empty = ("reported_round", "seconds", "bytes_up", "bytes_down", "parameters", "hostile", "stopped", *SPENT)
-    blocks = (*COUNTS, *MODELS, "unseen", "privacy")
+    blocks = (*COUNTS, *MODELS, "choice", "unseen", "privacy")
     return {**known, **dict.fromkeys((*empty, *blocks)), "warnings": [], "error": error}
 
 
