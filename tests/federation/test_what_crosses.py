@@ -11,6 +11,7 @@ from sites import NAMES, QUICK, Federation
 
 from sartor.federation.released_scores import released, rounded
 from sartor.federation.rounds import Message, decode
+from sartor.judge import SHARES
 from sartor.run.recipe import Recipe
 
 
@@ -25,7 +26,8 @@ def test_only_messages_scores_and_names_of_columns_cross(tmp_path: Path, paths: 
     for _, site, data in calls.seen:
         message = decode(data)
         for name, array in message.arrays.items():
-            assert name in {"w", "global", "message/u", "steps"} or name.split("/")[0] in {"personal", "global"}
+            models = set(name.split("/")[0].split("&"))  # of a score, or of the covariance of two models' gains
+            assert name in {"w", "message/u", "steps", "validation/samples"} or models <= SHARES.keys()
             assert array.shape in allowed, name
             numbers |= set(np.asarray(array, dtype=np.float32).ravel().tolist())
         assert set(message.note) <= _NOTES, message.note

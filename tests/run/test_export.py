@@ -18,6 +18,10 @@ from torch import nn
 import sartor as st
 from sartor.data import hospitals
 from sartor.data.tables.new_samples import read_like
+from sartor.run.assemble import clients_of
+from sartor.run.play import play_recipe
+from sartor.run.predict import Served
+from sartor.run.recipe import Recipe
 from sartor.storage import read_json
 
 OWN = ("--data", "patients.csv", "--target", "outcome", "--client-key", "hospital", "--model", "softmax")
@@ -179,3 +183,22 @@ def test_a_model_that_was_tampered_with_is_refused(folder: Path, file: str) -> N
         assert "has no checksum" in refused(*asked)
     finally:
         path.write_bytes(kept)
+
+
+def test_a_mixture_is_served_from_the_run_s_folder(tmp_path: Path) -> None:
+    """The folder keeps personal and global models; a client that takes a mixture is served with one model made of
+    both, the one that was scored."""
+    recipe = Recipe(method="fedavg-ft", rounds=3, evaluate_every=3, model="softmax", diagnostics=False)
+    clients = clients_of(recipe)
+    *_, result = play_recipe(recipe, clients, tmp_path / "a")
+    taken = [row["chosen"] for row in result.clients]
+    mixed = next(i for i, model in enumerate(taken) if model.startswith("mix"))
+    served = Served(tmp_path / "a").known(clients.names[mixed], "chosen")
+    assert served.name == taken[mixed]
+    x, y = (v[clients.rows(mixed, "test")] for v in (clients.x, clients.y))
+    output = served.modules[0][0](x)
+    assert torch.allclose(output, result.chosen(mixed)(x), atol=1e-6)
+    assert float((output.argmax(1) == y).float().mean()) == pytest.approx(result.clients[mixed]["chosen_test_accuracy"])
+    for model in ("personal", "global"):  # and not with one of the two
+        other = Served(tmp_path / "a").known(clients.names[mixed], model)
+        assert not torch.allclose(output, other.modules[0][0](x))
