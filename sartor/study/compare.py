@@ -314,15 +314,9 @@ def _failed(recipe: Recipe, plain: Recipe, clients: Clients, error: str) -> dict
     )
     known |= {k: getattr(recipe, k) for k in (*same, *Scenario._fields)}
     known["budget"] = None if recipe.budget is None else parse_bytes(recipe.budget)
-<<<<<<< HEAD
     empty = ("reported_round", "seconds", "bytes_up", "bytes_down", "parameters", "hostile", "stopped")
-    blocks = (*COUNTS, *MODELS, "unseen", "privacy")
-    return {**known, **dict.fromkeys((*empty, *SPENT, *WORK, *blocks)), "warnings": [], "error": error}
-=======
-    empty = ("reported_round", "seconds", "bytes_up", "bytes_down", "parameters", "hostile", "stopped", *SPENT)
     blocks = (*COUNTS, *MODELS, "choice", "unseen", "privacy")
-    return {**known, **dict.fromkeys((*empty, *blocks)), "warnings": [], "error": error}
->>>>>>> choice
+    return {**known, **dict.fromkeys((*empty, *SPENT, *WORK, *blocks)), "warnings": [], "error": error}
 
 
 def _finished(method: str, recipe: Recipe, scenario: Scenario, clients: Clients, place: Path) -> Cell | None:
