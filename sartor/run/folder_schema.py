@@ -74,6 +74,25 @@ def _dealt(found: BaseModel) -> BaseModel:
     return _even(found)
 
 
+def _ended(found: BaseModel) -> BaseModel:
+    """A run that ended says what it took; of one that failed, only why is known."""
+    given = dict(found)
+    needed = ("clients", "hostile", "report", "reported_round", "bytes_up", "bytes_down", "seconds", "stopped", *COUNTS)
+    needed += ("budget",) if given["stopped"] == "budget" else ()
+    needed += ("rounds_to_target",) if given["bytes_to_target"] is not None else ()
+    if given["error"] is None and (lacking := [name for name in needed if given[name] is None]):
+        raise ValueError(f"there is no {lacking[0]}")
+    return found
+
+
+def _accounted(found: BaseModel) -> BaseModel:
+    """Where something was sent, it is known with how much noise."""
+    given = dict(found)
+    if given["compositions"] and None in (given["noise"], given["sampling_rate"]):
+        raise ValueError("there is no noise, or no sampling rate")
+    return found
+
+
 def _alike(found: BaseModel) -> BaseModel:
     """A record has a number of each kind for each of its rounds."""
     given = dict(found)
@@ -91,13 +110,14 @@ _UNSEEN = _table("unseen", _BLOCKS | _each(Whole, "clients", "steps"))
 _PRIVACY = _table(
     "privacy",
     {
-        **_each(Number | None, "epsilon", "clip"),
-        **_each(Number, "delta", "noise", "sampling_rate"),
+        **_each(Number | None, "epsilon", "clip", "noise", "sampling_rate"),
         **_each(str, "neighbouring", "where"),
+        "delta": Number,
         "compositions": Whole,
     },
 )
-SUMMARY = _table(
+_PROMISE = _checked(_PRIVACY, _accounted)
+_SUMMARY = _table(
     "summary",
     {
         **_each(str, "method", "attack"),
@@ -114,9 +134,10 @@ SUMMARY = _table(
         **_each(Number | None, "drop", "stragglers"),
         ORACLE: _BLOCK | None,
         "unseen": _UNSEEN | None,
-        "privacy": _PRIVACY | None,
+        "privacy": _PROMISE | None,
     },
 )
+SUMMARY = _checked(_SUMMARY, _ended)
 _CLIENT = _table(
     "client",
     {
