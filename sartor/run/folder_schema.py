@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, Field, create_model
 
 from ..data.clients import PARTS
+from ..data.tables.columns import WAYS
 from ..judge.metrics import MODELS, ORACLE
 
 # Clients trained and their steps; the steps of fine-tuning that the personal models of the last evaluation took (they
@@ -41,7 +42,7 @@ def _checked(kind: Any, check: Callable[[Any], Any]) -> Any:
 
 def _table(name: str, fields: Mapping[str, Any], optional: Mapping[str, Any] | None = None) -> Any:
     """A JSON object with these fields, of which the optional ones may be missing."""
-    given = {k: (kind, ...) for k, kind in fields.items()} | {k: (kind, None) for k, kind in (optional or {}).items()}
+    given = {k: (kind, None) for k, kind in (optional or {}).items()} | {k: (kind, ...) for k, kind in fields.items()}
     return create_model(name, **given)  # type: ignore[call-overload]
 
 
@@ -77,9 +78,9 @@ def _dealt(found: BaseModel) -> BaseModel:
 def _ended(found: BaseModel) -> BaseModel:
     """A run that ended says what it took; of one that failed, only why is known."""
     given = dict(found)
-    needed = ("clients", "hostile", "report", "reported_round", "bytes_up", "bytes_down", "seconds", "stopped", *COUNTS)
-    needed += ("budget",) if given["stopped"] == "budget" else ()
-    needed += ("rounds_to_target",) if given["bytes_to_target"] is not None else ()
+    needed = ["clients", "hostile", "report", "reported_round", "bytes_up", "bytes_down", "seconds", "stopped", *COUNTS]
+    needed += ["budget"] if given["stopped"] == "budget" else []
+    needed += ["rounds_to_target"] if given["bytes_to_target"] is not None else []
     if given["error"] is None and (lacking := [name for name in needed if given[name] is None]):
         raise ValueError(f"there is no {lacking[0]}")
     return found
@@ -190,6 +191,29 @@ _DATA = _table(
     },
 )
 DATA = _checked(_DATA, _dealt)
+_COLUMN = _table(
+    "column",
+    {
+        "name": str,
+        "kind": Annotated[str, Field(pattern="^(number|flag|text|empty|left out)$")],
+        "texts": list[str],
+        "missing": bool,
+    },
+    _each(list[Number], "fill", "centre", "spread"),
+)
+INPUTS = _table(
+    "inputs",
+    {
+        "shape": list[Whole],
+        "classes": Whole | None,
+        "ends": list[Number] | None,
+        "target": str | None,
+        "images": list[list[Number]] | None,
+        "how": Annotated[str, Field(pattern=f"^({'|'.join(WAYS)})$")],
+        "columns": _list(_COLUMN),
+        **_each(list[str], "class_names", "names"),
+    },
+)
 COLLABORATION = _checked(_table("collaboration", {"names": list[str], "weights": list[list[Number]]}), _even)
 
 # --- many runs --------------------------------------------------------------------------------------------------------
