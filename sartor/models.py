@@ -118,6 +118,7 @@ NAMES: dict[str, tuple[str, Callable[[Shape, int], nn.Module]]] = {
 }
 
 MOST = 1 << 28  # weights of a model with hidden sizes: a gigabyte for every client
+WIDEST = 1 << 22  # numbers of a sample: images of 1000 x 1000 pixels have three million
 LOSS = {"linear": "squared", "svm": "hinge"}  # the others: cross-entropy
 
 
@@ -126,6 +127,9 @@ def build(name: str, shape: Shape, outputs: int) -> nn.Module:
     base, hidden, named = spelling.read("model", name)
     if base not in NAMES:
         raise unknown("model", base, NAMES)
+    need(
+        math.prod(shape) + outputs <= WIDEST, f"samples and outputs have at most {WIDEST:,} numbers; got {list(shape)}."
+    )
     if not hidden and not named:
         return NAMES[base][1](shape, outputs)
     need(base == "mlp", f"only mlp takes hidden sizes, as in mlp(200,100); got {name!r}.")

@@ -98,9 +98,13 @@ class Inputs:
             for r in rows:
                 for name in ("fill", "centre", "spread") if "fill" in r else ():
                     getattr(own, name)[:, where[r["name"]]] = r[name]
+        if columns and (list(found["shape"]) != [k] or m not in (1, len(found["names"]))):
+            raise ValueError(f"{k} features of {m} clients, but samples of shape {found['shape']}")
         images = found["images"] and (tuple(found["images"][0]), tuple(found["images"][1]))
         ends = found["ends"] and (float(found["ends"][0]), float(found["ends"][1]))
         names, shape = tuple(map(str, found["names"])), tuple(map(int, found["shape"]))
+        if not 0 < math.prod(shape) < 2**31:
+            raise ValueError(f"samples of shape {list(shape)}")
         classes, said = found["classes"], tuple(found["class_names"])
         return cls(shape, classes, said, ends, found["target"], images, columns, found["how"], names, own)
 

@@ -169,10 +169,13 @@ class Participant:
             _told(lambda: check(terms(recipe, own), terms(mine, own), "the server"))
         limits.check_recipe(recipe, mine)
         limits.check_rows(own)
+        limits.check_model(self._parameters(recipe, own), own)
+
+    def _parameters(self, recipe: Recipe, own: Clients) -> int:
         try:
-            limits.check_model(parameters(recipe, own), own)
-        except (RuntimeError, OverflowError, TypeError) as e:
-            raise OverLimit("most_parameters", f"a model that cannot be built: {type(e).__name__}") from e
+            return parameters(recipe, own)
+        except (SartorError, RuntimeError, OverflowError, TypeError) as e:
+            raise OverLimit("most_parameters", f"the server asks for a model that cannot be built: {e}") from e
 
     def _split(self, recipe: Recipe, table: Dataset, first: int = 0) -> Clients:
         dtype = TYPES[str(recipe.dtype)]

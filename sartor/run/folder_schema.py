@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, Field, create_model
 
 from ..data.clients import PARTS
+from ..data.tables.columns import WAYS
 from ..judge.metrics import MODELS, ORACLE, SHARES
 
 # Clients trained; the minibatch gradients that they evaluated (see Stack.gradients); those of fine-tuning that the
@@ -41,7 +42,7 @@ def _checked(kind: Any, check: Callable[[Any], Any]) -> Any:
 
 def _table(name: str, fields: Mapping[str, Any], optional: Mapping[str, Any] | None = None) -> Any:
     """A JSON object with these fields, of which the optional ones may be missing."""
-    given = {k: (kind, ...) for k, kind in fields.items()} | {k: (kind, None) for k, kind in (optional or {}).items()}
+    given = {k: (kind, None) for k, kind in (optional or {}).items()} | {k: (kind, ...) for k, kind in fields.items()}
     return create_model(name, **given)  # type: ignore[call-overload]
 
 
@@ -74,6 +75,25 @@ def _dealt(found: BaseModel) -> BaseModel:
     return _even(found)
 
 
+def _ended(found: BaseModel) -> BaseModel:
+    """A run that ended says what it took; of one that failed, only why is known."""
+    given = dict(found)
+    needed = ["clients", "hostile", "report", "reported_round", "bytes_up", "bytes_down", "seconds", "stopped", *COUNTS]
+    needed += ["budget"] if given["stopped"] == "budget" else []
+    needed += ["rounds_to_target"] if given["bytes_to_target"] is not None else []
+    if given["error"] is None and (lacking := [name for name in needed if given[name] is None]):
+        raise ValueError(f"there is no {lacking[0]}")
+    return found
+
+
+def _accounted(found: BaseModel) -> BaseModel:
+    """Where something was sent, it is known with how much noise."""
+    given = dict(found)
+    if given["compositions"] and None in (given["noise"], given["sampling_rate"]):
+        raise ValueError("there is no noise, or no sampling rate")
+    return found
+
+
 def _alike(found: BaseModel) -> BaseModel:
     """A record has a number of each kind for each of its rounds."""
     given = dict(found)
@@ -91,13 +111,14 @@ _UNSEEN = _table("unseen", _BLOCKS | _each(Whole, "clients", "steps"))
 _PRIVACY = _table(
     "privacy",
     {
-        **_each(Number | None, "epsilon", "clip"),
-        **_each(Number, "delta", "noise", "sampling_rate"),
+        **_each(Number | None, "epsilon", "clip", "noise", "sampling_rate"),
         **_each(str, "neighbouring", "where"),
+        "delta": Number,
         "compositions": Whole,
     },
 )
-SUMMARY = _table(
+_PROMISE = _checked(_PRIVACY, _accounted)
+_SUMMARY = _table(
     "summary",
     {
         **_each(str, "method", "attack"),
@@ -118,9 +139,10 @@ SUMMARY = _table(
         "own_work": str | None,
         "choice": dict[str, Whole] | None,
         "unseen": _UNSEEN | None,
-        "privacy": _PRIVACY | None,
+        "privacy": _PROMISE | None,
     },
 )
+SUMMARY = _checked(_SUMMARY, _ended)
 _CLIENT = _table(
     "client",
     {
@@ -173,6 +195,29 @@ _DATA = _table(
     },
 )
 DATA = _checked(_DATA, _dealt)
+_COLUMN = _table(
+    "column",
+    {
+        "name": str,
+        "kind": Annotated[str, Field(pattern="^(number|flag|text|empty|left out)$")],
+        "texts": list[str],
+        "missing": bool,
+    },
+    _each(list[Number], "fill", "centre", "spread"),
+)
+INPUTS = _table(
+    "inputs",
+    {
+        "shape": list[Whole],
+        "classes": Whole | None,
+        "ends": list[Number] | None,
+        "target": str | None,
+        "images": list[list[Number]] | None,
+        "how": Annotated[str, Field(pattern=f"^({'|'.join(WAYS)})$")],
+        "columns": _list(_COLUMN),
+        **_each(list[str], "class_names", "names"),
+    },
+)
 COLLABORATION = _checked(_table("collaboration", {"names": list[str], "weights": list[list[Number]]}), _even)
 
 # --- many runs --------------------------------------------------------------------------------------------------------
@@ -198,7 +243,9 @@ _PAIR = _table(
     _UNDER | _each(str, "a", "b") | _each(Number, "mean", "effect", "p", "p_holm") | _each(Whole, "n", "zeros"),
 )
 SIGNIFICANCE = _table("significance", {"intervals": _list(_INTERVAL), "pairs": _list(_PAIR)})
-_TRIAL = _table("trial", {"settings": dict[str, Any], "score": Number | None, "error": str | None})
+_TRIAL = _table(
+    "trial", {"settings": dict[str, Any], "score": Number | None, "error": str | None}, {"gradients": Number | None}
+)
 _TUNED = _table("tuned", {"trials": _list(_TRIAL), "best": _TRIAL | None}, {"fixed": dict[str, Any]})
 _BASE = _table("base", {"recipe": dict[str, Any], "seeds": list[Whole]})
 TUNING = _table("tuning", {"base": _BASE, "methods": _by_name(_TUNED)})

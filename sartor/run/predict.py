@@ -28,7 +28,7 @@ from ..storage import load_sealed, read_json
 from ..tasks.task import ModelTask
 from .assemble import TYPES, assembled, clients_of, fingerprint
 from .export import outputs_of, said, write
-from .folder_schema import CLIENTS
+from .folder_schema import CLIENTS, INPUTS
 from .recipe import Recipe
 from .result import Result
 
@@ -50,7 +50,7 @@ class Served:
         need((folder / "summary.json").is_file(), f"the run in {folder} is not complete; go on with --resume {folder}.")
         need((folder / "inputs.json").is_file(), f"{folder} has no inputs.json, which says how samples are read.")
         self.folder, self.recipe = folder, Recipe.load(folder / "recipe.toml")
-        self.inputs = Inputs.of(read_json(folder / "inputs.json"), str(folder / "inputs.json"))
+        self.inputs = Inputs.of(read_json(folder / "inputs.json", INPUTS), str(folder / "inputs.json"))
         self.names = list(self.inputs.names)
 
     def read(self, path: Path) -> NewSamples:
@@ -85,7 +85,11 @@ class Served:
         """A model of the run as a vector, and its statistics, if it has any."""
         if kind not in self._files:
             raise SartorError(f"{self.recipe.method} has no {kind} model; see --model.")
-        tensors = {k: v if place is None else v[place] for k, v in self._files[kind].items()}
+        held, names = self._files[kind], self._task.names
+        fits = all(len(v) > (place or 0) for v in held.values()) and held.keys() >= set(names)
+        tensors = {k: v if place is None else v[place] for k, v in held.items()} if fits else {}
+        fits = fits and sum(tensors[name].numel() for name in names) == self._task.size
+        need(fits, f"the models in {self.folder} do not fit its recipe.toml and inputs.json; one of them was changed.")
         theta = torch.cat([tensors[name].reshape(-1) for name in self._task.names])
         return theta, {k: v for k, v in tensors.items() if k not in self._task.names} or None
 

@@ -23,6 +23,7 @@ from ..tasks.task import ModelTask
 from ..wrappers.privacy import Privacy
 from . import export, newcomers, privacy_account
 from .rounds import BestRound, Run
+from .undertrained import undertrained
 
 
 @dataclass
@@ -89,7 +90,10 @@ class Result:
             "choice": self._choice(),
             "unseen": self.unseen,
             "privacy": self.privacy,
-            "warnings": self.history[-1]["warnings"],
+            "warnings": [
+                *self.history[-1]["warnings"],
+                *undertrained(self.history, run.problem.clients, run.cohort, run.method.train_all),
+            ],
         }
 
     def _spent(self, judged: dict[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,6 @@ from .absences import Answers, draw_absences, finite, joined, pick
 from .bytes import Goal, count_bytes
 from .folder_schema import CHECKPOINT, COUNTS
 from .recipe import Federation
-from .undertrained import undertrained
 
 _AT_ONCE = 4096  # clients that are scored in one go, so that scoring a large federation takes little memory
 Line = dict[str, Any]  # one line of history.jsonl
@@ -301,8 +300,6 @@ def play(
         last = run.round == rounds or run.stopped is not None
         line = run.evaluate(diagnose) if last or run.round % evaluate_every == 0 else None
         last = last or run.stopped is not None
-        if last and line is not None:
-            line["warnings"] += undertrained(run.history, run.problem.clients, run.cohort, run.method.train_all)
         if run.silent >= run.federation.patience and not last:
             _stop(run, checkpoint, settings)
         if checkpoint is not None and (last or run.round % checkpoint_every == 0):

@@ -316,7 +316,7 @@ def _known(tuning: Tuning, folder: Path | None) -> dict[tuple[str, str], Trial]:
         f"{folder} holds a tuning with other settings or seeds; choose another --out folder.",
     )
     return {
-        (method, _text(t["settings"])): Trial(t["settings"], t["score"], t["error"])
+        (method, _text(t["settings"])): Trial(t["settings"], t["score"], t["error"], t.get("gradients"))
         for method, row in found["methods"].items()
         for t in row["trials"]
         if t["error"] is None and row.get("fixed", {}) == tuning.fixed.get(method, {})

@@ -51,8 +51,8 @@ class Privacy:
         if self.epsilon is not None:
             positive("privacy", epsilon=self.epsilon)
         not_negative("privacy", noise=self.noise or 0.0)
-        told = not self.noise or 1e-6 <= self.noise <= 1e6  # beyond, epsilon cannot be computed, and says nothing
-        need(told, f"privacy needs noise = 0, or from 1e-6 to 1e6; got {self.noise}.")
+        told = not self.noise or 1e-100 <= self.noise <= 1e100  # beyond, epsilon cannot be computed, and says nothing
+        need(told, f"privacy needs noise = 0, or from 1e-100 to 1e100; got {self.noise}.")
         need(self.clip > 0, f"privacy needs clip > 0; got {self.clip}.")
         need(
             math.isfinite(self.clip) or self.noise == 0,

@@ -165,7 +165,7 @@ def test_what_goes_wrong_at_a_site_stays_there(
 
     run.between = seen
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=now))
-    with pytest.raises(SartorError, match=r"only 2 of at least 3 sites .* missing after 600 s: b\."):
+    with pytest.raises(SartorError, match=r"only 2 of at least 3 sites .* missing after [0-9]+ s: b\."):
         run.play()
     errors = [r.error for r in replies if r.has_error()]
     assert errors and {e.reason for e in errors} == {"the site's own log says why"}

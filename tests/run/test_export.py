@@ -188,7 +188,7 @@ def test_a_model_that_was_tampered_with_is_refused(folder: Path, file: str) -> N
 def test_a_mixture_is_served_from_the_run_s_folder(tmp_path: Path) -> None:
     """The folder keeps personal and global models; a client that takes a mixture is served with one model made of
     both, the one that was scored."""
-    recipe = Recipe(method="fedavg-ft", rounds=3, evaluate_every=3, model="softmax", diagnostics=False)
+    recipe = Recipe(method="fedavg-ft", rounds=10, evaluate_every=10, diagnostics=False)
     clients = clients_of(recipe)
     *_, result = play_recipe(recipe, clients, tmp_path / "a")
     taken = [row["chosen"] for row in result.clients]

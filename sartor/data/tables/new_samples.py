@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -76,10 +77,10 @@ def _from_table(source: Source, like: Inputs, target: str | None, client_key: st
             for column, texts in fill(x, like.columns, values, source.name).items():
                 new.setdefault(column, set()).update(texts)
         else:
-            x = np.column_stack([to_numbers(values[c]) for c in wanted]).astype(np.float32)
+            x = np.column_stack([_numbers(source, c, values[c]) for c in wanted]).astype(np.float32)
         xs.append(x)
         if target in values:
-            ys.append(_plain(values[target], like))
+            ys.append(_plain(source, str(target), values[target], like))
         if client_key in values:
             where, names = to_texts(values[client_key])
             keys += [names[i] for i in where]
@@ -101,10 +102,20 @@ def _complete(source: Source, columns: list[str]) -> None:
             need(not empty, f"{source.name}: column {c} has missing values, and the run's columns are raw.")
 
 
-def _plain(values: object, like: Inputs) -> np.ndarray:
+def _numbers(source: Source, column: str, values: Any) -> np.ndarray:
+    """A column of numbers."""
+    import pyarrow
+
+    try:
+        return to_numbers(values)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as e:
+        raise SartorError(f"{source.name}: column {column} must be numbers; got {str(e).split(': ')[-1]}.") from None
+
+
+def _plain(source: Source, column: str, values: Any, like: Inputs) -> np.ndarray:
     """Targets as text for classes, else as numbers."""
     if like.classes is None or like.ends is not None:
-        return to_numbers(values)
+        return _numbers(source, column, values)
     where, texts = to_texts(values)
     words: np.ndarray = np.array(texts)[where]
     return words

@@ -168,7 +168,7 @@ def read(path: Path) -> tuple[str, Table]:
         return text, tomllib.loads(text)
     except OSError as e:
         raise SartorError(f"cannot read {path}: {e.strerror}.") from e
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+    except (ValueError, RecursionError) as e:
         raise SartorError(f"{path} is not valid TOML: {e}.") from e
 
 
