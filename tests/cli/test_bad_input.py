@@ -120,6 +120,7 @@ REQUESTS: list[tuple[tuple[object, ...], tuple[str, ...]]] = [
     ((*RUN, "--data", "y" * 300), ("cannot read", "File name too long")),
     ((*RUN, "--dp-noise", "1e300"), ("noise", "to 1e100", "got 1e+300")),
     ((*RUN, "--data", "b\udcffd.csv"), ("data is text", r"\udcff")),
+    (("tune", *QUICK, "--methods", "flame", "--parts", "1"), ("validation data", "--parts")),
     (("compare", *QUICK, "--methods", "flame,dito"), ("method", "ditto")),
     (("compare", *QUICK, "--methods", "flame,flame"), ("twice",)),
     (("compare", *QUICK, "--methods", "flame", "--seeds", "0,0"), ("twice",)),
