@@ -118,6 +118,7 @@ REQUESTS: list[tuple[tuple[object, ...], tuple[str, ...]]] = [
     ((*RUN, "--partition", "shards(k=99999999)"), ("99999999 shards", "1797 samples")),
     ((*RUN, "--data", "x" * 300 + ".csv"), ("cannot read", "File name too long")),
     ((*RUN, "--data", "y" * 300), ("cannot read", "File name too long")),
+    ((*RUN, "--budget", "9" * 400), ("budget", "below 2^63")),
     ((*RUN, "--dp-noise", "1e300"), ("noise", "to 1e100", "got 1e+300")),
     ((*RUN, "--data", "b\udcffd.csv"), ("data is text", r"\udcff")),
     (("tune", *QUICK, "--methods", "flame", "--parts", "1"), ("validation data", "--parts")),
