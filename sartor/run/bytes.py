@@ -23,9 +23,9 @@ def parse_bytes(text: str | int) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(text))
     if match is None or match.group(2).upper() not in _UNITS:
         raise SartorError(f"a budget is a number of bytes, as in 328020, 500kB, 4MB or 1GiB; got {str(text)!r}.")
-    count = round(float(match.group(1)) * _UNITS[match.group(2).upper()])
-    need(count >= 1, f"a budget is at least 1 byte; got {text!r}.")
-    return count
+    count = float(match.group(1)) * _UNITS[match.group(2).upper()]
+    need(0.5 < count < 2**63, f"a budget is at least 1 byte, and below 2^63; got {text!r}.")
+    return round(count)
 
 
 def written(count: float) -> str:

@@ -67,6 +67,13 @@ def _even(found: BaseModel) -> BaseModel:
     return found
 
 
+def _measured(found: Numbers) -> Numbers:
+    """The sizes of clients and, where there are labels, all that is measured of those."""
+    sizes = ("samples", "clients", "size_min", "size_median", "size_max", "size_gini")
+    labels = ("labels_per_client", "label_entropy_mean", "emd_mean", "emd_max")
+    return _having(*sizes, *(labels if "emd_mean" in found else ()))(found)
+
+
 def _dealt(found: BaseModel) -> BaseModel:
     """Where the skew was measured, it is known of what."""
     given = dict(found)
@@ -180,7 +187,7 @@ CHECKPOINT = _table(
     },
     {"best": _BEST},
 )
-_MEASURES = _checked(Numbers, _having("samples", "clients", "size_min", "size_median", "size_max", "size_gini"))
+_MEASURES = _checked(Numbers, _measured)
 _DATA = _table(
     "data",
     {"classes": Whole | None, "names": list[str], "samples": list[Whole]},

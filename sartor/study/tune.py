@@ -199,7 +199,7 @@ def tune(
     """
     one_of("tune", "sampler", sampler, SAMPLERS)
     need(budget >= 1, f"tune needs a budget of at least 1 trial for each method; got {budget}.")
-    need(base.parts[1] > 0, "tune chooses on validation data, and parts leave none; see --parts.")
+    need(sum(base.parts[1:2]) > 0, "tune chooses on validation data, and parts leave none; see --parts.")
     for what, values in (("method", methods), ("seed", seeds)):
         need(len(set(values)) == len(values), f"a {what} is listed twice: {', '.join(map(str, values))}.")
     clients = [without_test(split(base.replace(seed=s), dataset)) for s in seeds]

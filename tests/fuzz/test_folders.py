@@ -109,7 +109,7 @@ READ = (".json", ".jsonl", ".toml", ".safetensors")
 
 
 @given(st.data())
-@examples(60)
+@examples(150)
 def test_damaged_folders(place: Path, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(["run", "amp", "compare", "compare", "tune"]))
     before = files(place / name)

@@ -85,19 +85,19 @@ def aside(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @given(calls("run"), st.booleans())
-@examples(150)
+@examples(400)
 def test_run(words: list[str], own: bool) -> None:
     survives("run", *SMALL, *(["--data", "visits.csv", "--target", "outcome"] if own else []), *words)
 
 
 @given(calls("compare"))
-@examples(40)
+@examples(100)
 def test_compare(words: list[str]) -> None:
     survives("compare", "--methods", "fedavg,local", "--seeds", "0", *SMALL, *words)
 
 
 @given(calls("tune"))
-@examples(30)
+@examples(100)
 def test_tune(words: list[str]) -> None:
     survives("tune", "--methods", "fedavg", "--seeds", "0", *SMALL, *words, "--budget", "2")
 

@@ -110,7 +110,7 @@ def attempt(path: Path) -> None:
 
 
 @given(recipes())
-@examples(400)
+@examples(1000)
 def test_values_of_any_kind(tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]) -> None:
     path = _place(tmp_path_factory) / "recipe.toml"
     path.write_text(tomli_w.dumps(values), encoding="utf-8")

@@ -50,7 +50,7 @@ def attempt(path: Path, client_key: str | None) -> None:
 
 
 @given(st.one_of(tables(), tables(), st.binary(max_size=200)), st.sampled_from(["who", None, "", "y"]), st.booleans())
-@examples(800)
+@examples(1500)
 def test_csv(tmp_path_factory: pytest.TempPathFactory, content: bytes, client_key: str | None, packed: bool) -> None:
     path = tmp_path_factory.getbasetemp() / ("fuzz.csv.gz" if packed else "fuzz.csv")
     path.write_bytes(gzip.compress(content, 1) if packed else content)
@@ -65,7 +65,7 @@ def _npz() -> bytes:
 
 
 @given(st.data(), st.sampled_from(["who", None, "", "y"]))
-@examples(400)
+@examples(1000)
 def test_npz(tmp_path_factory: pytest.TempPathFactory, draw: st.DataObject, client_key: str | None) -> None:
     found = bytearray(_npz())
     for _ in range(draw.draw(st.integers(0, 4))):

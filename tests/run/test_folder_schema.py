@@ -55,6 +55,7 @@ CASES: list[tuple[str, Callable[[Any], Any], tuple[str, ...]]] = [
     ("data.json", _set("samples", to="many"), ("data.json", "samples", "got 'many'")),
     ("data.json", _set("labels", to=[[1]]), ("data.json", "different lengths")),
     ("data.json", _set("measures", "samples", to=None), ("data.json", "measures", "no samples")),
+    ("data.json", _set("measures", "emd_max", to=None), ("data.json", "no emd_max")),
     ("clients.json", lambda v: {"a": 1}, ("clients.json", "valid list")),
     ("clients.json", _set(1, "name", to=7), ("clients.json", "1.name", "got 7")),
     ("clients.json", _set(0, "chosen_test_accuracy", to="good"), ("clients.json", "0.chosen_test_accuracy")),
