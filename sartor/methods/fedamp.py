@@ -8,8 +8,9 @@
 Two modes. `alpha` gives (4) exactly; its fixed point is a stationary point of (1) with λ = α/(2β): the derivative of
 A(‖·‖²) has a factor 2 that the paper drops. `self_weight` gives every client ξ_ii = self_weight and shares the rest in
 proportion to A', as the paper's experiments do (they weigh the others by τ = 1 − self_weight, often 0.95). A' is scaled
-to A'(0) = 1/σ ("sqrt": 1/(2σ), as printed); "exp" has −‖·‖²/σ, the paper's eq. (9) has 2σ. The start of (5) is not in
-the paper; from w_i nothing would be shared at its β = 10⁴. The server sees every client's personal model.
+to A'(0) = 1/σ ("sqrt": 1/(2σ), as printed); "exp" has −‖·‖²/σ, the paper's eq. (9) has 2σ. σ's unit is a
+squared distance between models, which grows with their size: `reach` is σ over the mean of these distances. The start
+of (5) is not in the paper; from w_i nothing would be shared at its β = 10⁴. The server sees every personal model.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class FedAMP(Method):
     """Attentive message passing: each client gets its own mixture of the others' models."""
 
     attention: str = "exp"  # A: "exp", "sqrt" (tamed square root), "scad", "mcp"; or "cosine" (HeurFedAMP)
-    sigma: float = 10.0
+    reach: float | None = None  # σ over the mean squared distance between models; none: 1, or what `sigma` makes it
+    sigma: float | None = None  # σ itself, in place of it; `cosine` and `alpha` have no other (none: 10)
     self_weight: float = 0.8
     alpha: float | None = None  # none: the constant self weight
     among: str = "all"  # whom a client may attend to; "cohort": those asked in the same round (large federations)
@@ -46,13 +48,26 @@ class FedAMP(Method):
     sends = (Sent("w", "u", "last"),)
 
     def __post_init__(self) -> None:
-        positive("FedAMP", sigma=self.sigma, beta=self.beta, beta_decay=self.beta_decay, beta_every=self.beta_every)
+        positive("FedAMP", beta=self.beta, beta_decay=self.beta_decay, beta_every=self.beta_every)
         one_of("FedAMP", "attention", self.attention, KINDS)
+        self._set_reach()
         one_of("FedAMP", "among", self.among, ["all", "cohort"])
         need(0 <= self.self_weight <= 1, f"FedAMP needs self_weight in [0, 1]; got {self.self_weight}.")
         if self.alpha is not None:
             positive("FedAMP", alpha=self.alpha)
             need(self.attention != "cosine", "HeurFedAMP has no alpha: eq. (11) has a constant self_weight.")
+
+    def _set_reach(self) -> None:
+        """Refuse both; where neither is given take σ = 10 if it has to be a number, else a reach of 1."""
+        both = self.reach is not None and self.sigma is not None
+        need(not both, f"FedAMP takes reach, or sigma itself, not both; got {self.reach} and {self.sigma}.")
+        number = "cosine attention" if self.attention == "cosine" else "alpha" if self.alpha is not None else ""
+        need(
+            not number or self.reach is None, f"FedAMP with {number} takes sigma, not reach; got reach = {self.reach}."
+        )
+        if self.reach is None and self.sigma is None:
+            object.__setattr__(self, *(("sigma", 10.0) if number else ("reach", 1.0)))
+        positive("FedAMP", **{name: v for name in ("reach", "sigma") if (v := getattr(self, name)) is not None})
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         w, m = problem.start, problem.clients
@@ -65,7 +80,7 @@ class FedAMP(Method):
             G, ids = gram(W), torch.arange(len(ids))
         else:
             W, G = server["w"].whole(), server["products"]
-        xi = self.weights(G[ids], G.diagonal(), ids)
+        xi = self.weights(G[ids], G.diagonal(), ids, self.scale(*_sums(G)))
         return {"u": xi.to(W) @ W}
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
@@ -88,13 +103,22 @@ class FedAMP(Method):
     def beta_k(self, k: int) -> float:
         return self.beta * self.beta_decay ** (k // self.beta_every)
 
-    def weights(self, products: Tensor, squares: Tensor, ids: Tensor, shrink: bool = False) -> Tensor:
+    def scale(self, total: float, spread: float, m: int) -> float:
+        """σ, where Σ‖w_i‖² = total and ‖Σ w_i‖² = spread of m models: their mean squared distance is its unit."""
+        if self.sigma is not None:
+            return self.sigma
+        assert self.reach is not None
+        mean = 2 * (m * total - spread) / (m * max(m - 1, 1))
+        unit = self.reach * mean if mean > 1e-12 * total else 1.0  # 1: all models are alike
+        return unit**0.5 if self.attention == "sqrt" else unit
+
+    def weights(self, products: Tensor, squares: Tensor, ids: Tensor, sigma: float, shrink: bool = False) -> Tensor:
         """ξ [c, m]: how much of every model goes into u_i of the clients `ids`. Rows sum to 1.
 
         `products` [c, m] are the inner products of these clients' models with all, `squares` [m] those of each with
         itself. An α that is too large is refused, or (`shrink`) made smaller where it is.
         """
-        A = attention(self.attention, self.sigma, products, squares, ids, ratios=self.alpha is None)
+        A = attention(self.attention, sigma, products, squares, ids, ratios=self.alpha is None)
         total = A.sum(1, keepdim=True)
         if self.alpha is None:
             xi = A * ((1 - self.self_weight) / total.clamp(min=1e-30))
@@ -118,18 +142,19 @@ class FedAMP(Method):
         """Attention over the known models: each newcomer shows its own and gets its mixture, as (4) has it."""
         W, m = server["w"].whole(), torch.tensor([len(server["w"])])
         squares = W.double().square().sum(1)
+        sigma = self.scale(float(squares.sum()), float(W.double().sum(0).square().sum()), len(W))
         mixed = []
         for w in state["w"]:
             known, own = torch.cat([W, w[None]]), w.double()
             products, with_own = known.double() @ own, torch.cat([squares, (own @ own)[None]])
-            mixed.append(self.weights(products[None], with_own, m, shrink=True).to(known) @ known)
+            mixed.append(self.weights(products[None], with_own, m, sigma, shrink=True).to(known) @ known)
         return {"u": torch.cat(mixed)}
 
     def collaboration(self, server: Server) -> Tensor | None:
         if self.among == "cohort":
             return None
         G = server["products"]
-        return self.weights(G, G.diagonal(), torch.arange(len(G)))
+        return self.weights(G, G.diagonal(), torch.arange(len(G)), self.scale(*_sums(G)))
 
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:
         facts = prox_facts(local, state["w"], Quadratic(1 / self.beta_k(local.round), down["u"]), self.solver)
@@ -141,7 +166,13 @@ class FedAMP(Method):
         xi = self.collaboration(server)
         if xi is None or float(xi.diagonal().min()) < 1 - 1e-3:
             return []
-        return ["FedAMP's weights are one-hot: this equals local training; raise sigma or alpha, or lower self_weight."]
+        how = "raise reach, sigma or alpha, or lower self_weight"
+        return [f"FedAMP's weights are one-hot: this equals local training; {how}."]
+
+
+def _sums(G: Tensor) -> tuple[float, float, int]:
+    """Σ‖w_i‖², ‖Σ w_i‖² and m, from the inner products [m, m]."""
+    return float(G.diagonal().sum()), float(G.sum()), len(G)
 
 
 def HeurFedAMP(**settings: object) -> FedAMP:
@@ -160,7 +191,7 @@ ABOUT = {
     "names": {
         "fedamp": {
             "line": "attentive message passing; one cloud model per client",
-            "tune": {"sigma": "log(0.1, 1000)", "self_weight": "flat(0.05, 0.95)"},
+            "tune": {"reach": "log(0.03, 10)", "self_weight": "flat(0.05, 0.95)"},
         },
         "heurfedamp": {
             "line": "FedAMP with cosine attention",
@@ -170,9 +201,13 @@ ABOUT = {
     },
     "settings": {
         "attention": "A: `exp`, `sqrt`, `scad`, `mcp`; or `cosine`, which is HeurFedAMP",
+        "reach": (
+            "σ over the mean squared distance between the clients' models, as it is in each round: the smaller, the "
+            "more only the nearest models count"
+        ),
         "sigma": (
-            "σ, the scale of squared distances: the smaller, the more only the nearest models count (`cosine`: "
-            "the larger)"
+            "σ itself, as papers give it, not beside `reach`; its unit is a squared distance (`cosine`: a factor, and "
+            "the larger, the more only the nearest count)"
         ),
         "self_weight": "ξ_ii, the weight of a client's own model; the rest goes to the others. Not used with `alpha`",
         "alpha": (

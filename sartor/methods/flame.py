@@ -129,7 +129,7 @@ ABOUT = {
             "(the authors' code)"
         ),
     },
-    "tune": {"lam": "log(0.01, 10)", "speed": "log(0.1, 5)"},
+    "tune": {"lam": "log(0.01, 10)", "speed": "log(0.1, 5)", "anchor": "oneof(local, global)"},
     "cite": ["zhu2024flame"],
     "cold_start": (
         "θ from w: each visit a proximal step anchored at its own w_i, which begins at w with π = 0; the visits "

@@ -80,17 +80,26 @@ class LpProj(Method):
         return Projection(self.d_sub, d, self.projection_seed, self.projection)
 
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:
-        coupling = Projected(self.lam, down["w"], self.P(state["x"].shape[1]), self.p)
-        return {"envelope_gradient": self.lam * coupling.slope(state["x"])} | prox_facts(
-            local, state["x"], coupling, self.solver
-        )
+        x, d = state["x"], state["x"].shape[1]
+        coupling = Projected(self.lam, down["w"], self.P(d), self.p)
+        facts = {
+            "envelope_gradient": self.lam * coupling.slope(x),
+            "tied_directions": x.new_full((len(x),), self.d_sub / d),
+        }
+        return facts | prox_facts(local, x, coupling, self.solver)
 
     def warnings(self, server: Server, round: int, facts: Mapping[str, float]) -> list[str]:
+        found = []
         if self.p == 2 and self.eta * self.lam > 2:
-            return [
+            found.append(
                 f"Lp-Proj: η·λ = {self.eta * self.lam:g} > 2: the w-step overshoots; take eta < {2 / self.lam:.3g}."
-            ]
-        return []
+            )
+        if (tied := facts.get("tied_directions_mean", 1.0)) < 0.01:
+            found.append(
+                f"Lp-Proj ties models together in {self.d_sub} of {self.d_sub / tied:.0f} directions and leaves them "
+                "free in all others: this is close to local training. Raise d_sub, which costs bytes, for more."
+            )
+        return found
 
 
 ABOUT = {

@@ -49,7 +49,7 @@ def test_heurfedamp_weights_follow_equations_10_and_11() -> None:
     rng = np.random.default_rng(0)
     W = rng.normal(size=(5, 8))
     ids, G = torch.tensor([1, 4]), torch.as_tensor(W @ W.T)
-    xi = st.HeurFedAMP(sigma=3.0, self_weight=0.3).weights(G[ids], G.diagonal(), ids).numpy()
+    xi = st.HeurFedAMP(sigma=3.0, self_weight=0.3).weights(G[ids], G.diagonal(), ids, 3.0).numpy()
     for row, i in zip(xi, (1, 4), strict=True):
         cosine = [W[i] @ W[j] / np.linalg.norm(W[i]) / np.linalg.norm(W[j]) for j in range(5)]
         s = np.exp(3.0 * np.array(cosine))
@@ -71,11 +71,40 @@ def test_heurfedamp_weights_follow_equations_10_and_11() -> None:
 def test_fedamp_weights_are_a_simplex_even_far_apart(method: st.FedAMP) -> None:
     W = torch.as_tensor(np.random.default_rng(1).normal(size=(6, 9)) * 100)
     G = W @ W.T
-    xi = method.weights(G, G.diagonal(), torch.arange(6))
+    sigma = method.scale(float(G.diagonal().sum()), float(G.sum()), 6)
+    xi = method.weights(G, G.diagonal(), torch.arange(6), sigma)
     torch.testing.assert_close(xi.sum(1), torch.ones(6, dtype=torch.float64))
     assert float(xi.min()) >= 0 and bool(torch.isfinite(xi).all())
 
 
 def test_fedamp_whose_weights_leave_the_simplex_is_refused() -> None:
     with pytest.raises(st.SartorError, match=r"leave the simplex.*take alpha <="):
-        st.FedAMP(sigma=1.0, alpha=1.0).weights(torch.zeros(4, 4), torch.zeros(4), torch.arange(4))
+        st.FedAMP(sigma=1.0, alpha=1.0).weights(torch.zeros(4, 4), torch.zeros(4), torch.arange(4), 1.0)
+
+
+@pytest.mark.parametrize("kind", ["exp", "sqrt", "scad", "mcp"])
+def test_fedamp_s_reach_is_measured_by_the_distances_between_models(kind: str) -> None:
+    """Models that are a hundred times as far apart attend to each other as before; σ is what pairwise distances say."""
+    W = np.random.default_rng(2).normal(size=(6, 9))
+    pairs = [((W[i] - W[j]) ** 2).sum() for i in range(6) for j in range(i)]
+    method, found = st.FedAMP(attention=kind, reach=0.5), []
+    for far in (1.0, 100.0):
+        G = torch.as_tensor(far**2 * W @ W.T)
+        sigma = method.scale(float(G.diagonal().sum()), float(G.sum()), 6)
+        expected = 0.5 * far**2 * np.mean(pairs)
+        np.testing.assert_allclose(sigma, expected**0.5 if kind == "sqrt" else expected, rtol=1e-10)
+        found.append(method.weights(G, G.diagonal(), torch.arange(6), sigma))
+    torch.testing.assert_close(found[0], found[1])
+    assert float(found[0].var()) > 0
+
+
+def test_fedamp_takes_one_unit_for_sigma() -> None:
+    assert st.FedAMP().reach == 1 and st.FedAMP().sigma is None
+    assert st.FedAMP(sigma=3.0).reach is None
+    assert st.FedAMP(alpha=0.1).sigma == st.HeurFedAMP().sigma == 10
+    with pytest.raises(st.SartorError, match=r"takes reach, or sigma itself, not both; got 1.0 and 2.0"):
+        st.FedAMP(reach=1.0, sigma=2.0)
+    with pytest.raises(st.SartorError, match="with alpha takes sigma, not reach"):
+        st.FedAMP(reach=1.0, alpha=0.1)
+    with pytest.raises(st.SartorError, match="with cosine attention takes sigma, not reach"):
+        st.HeurFedAMP(reach=1.0)

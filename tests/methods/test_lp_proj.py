@@ -20,3 +20,10 @@ def test_lp_proj_2_reaches_its_fixed_point(projection: str) -> None:
     w, x = lp_proj_2_fixed_point(q, lam, P)
     np.testing.assert_allclose(shared(result), w, atol=1e-8)
     np.testing.assert_allclose(state(result, "x"), x, atol=1e-8)
+
+
+def test_lp_proj_says_when_its_subspace_hardly_ties_anything() -> None:
+    facts = {"tied_directions_mean": 20 / 109386}
+    said = st.LpProj(d_sub=20).warnings({}, 1, facts)
+    assert said and "20 of 109386 directions" in said[0]
+    assert not st.LpProj(d_sub=20).warnings({}, 1, {"tied_directions_mean": 20 / 650})

@@ -422,7 +422,7 @@ def test_fedamp_s_step_is_equation_2_with_the_factor_2() -> None:
         assert beta == 1 / 4
         method = st.FedAMP(attention="sqrt", sigma=1.0, alpha=alpha, beta=beta)
         G = W @ W.T
-        u = method.weights(G, G.diagonal(), torch.arange(4)) @ W
+        u = method.weights(G, G.diagonal(), torch.arange(4), 1.0) @ W
         torch.testing.assert_close(u, W - share * lam / 4 * fedamp.coupling_gradient("sqrt", 1.0, W))
 
 
