@@ -26,7 +26,7 @@ from sartor import methods, solvers
 from sartor.aggregators import NAMES as RULES
 from sartor.aggregators import Aggregator
 from sartor.methods.entries import public
-from sartor.run.settings import method_from
+from sartor.run.named_parts import method_from
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent

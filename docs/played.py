@@ -12,7 +12,7 @@ import torch
 import sartor as st
 from sartor.client_table import Rows
 from sartor.run.assemble import prepare
-from sartor.run.settings import method_from
+from sartor.run.named_parts import method_from
 
 AGAINST = {"down": "what it was sent", "last": "its own last message", "sum": "nothing: it is a difference already"}
 REMEMBERED = {"N": "the number of clients", "products": "the inner products of all pairs of models"}

@@ -29,9 +29,9 @@ from .data.tables.columns import Column, learn
 from .errors import SartorError, need, one_of
 from .run.assemble import TYPES
 from .run.export import said
+from .run.named_parts import method_from
 from .run.play import fit
 from .run.recipe import Evaluation, Execution, Federation, Recipe
-from .run.settings import method_from
 
 
 class WithinGroups(BaseCrossValidator):  # type: ignore[misc]

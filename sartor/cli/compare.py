@@ -74,7 +74,7 @@ def compare(
     from ..report import terminal
     from ..report.sentences import judged
     from ..run.assemble import dealt, read_data, split
-    from ..run.settings import has_lam
+    from ..run.named_parts import has_lam
     from ..run.trackers import check
     from ..spelling import split_compressor, split_list
     from ..study.compare import compare as compare_all

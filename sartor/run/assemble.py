@@ -36,11 +36,11 @@ from ..wrappers import (
 )
 from . import memory, privacy_account
 from .bytes import Goal, parse_bytes
+from .named_parts import aggregator, attack, compressor, given_lengths, method_from, to_table, with_local_steps
 from .newcomers import held_out, hold_out
 from .recipe import SETTINGS, Attacked, Evaluation, Execution, Federation, Learning, Recipe, Traffic
 from .result import Result
 from .rounds import Run
-from .settings import aggregator, attack, compressor, given_lengths, method_from, to_table, with_local_steps
 
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 

@@ -16,10 +16,10 @@ from ..judge.metrics import MODELS, ORACLE, gains
 from ..run.assemble import assemble, complete, dealt, fingerprint, resolve, split
 from ..run.bytes import parse_bytes
 from ..run.folder_schema import CLIENTS, COUNTS, SUMMARY
+from ..run.named_parts import aggregator, attack, compressor
 from ..run.play import CHECKPOINT, play_recipe
 from ..run.recipe import Recipe
 from ..run.result import Result
-from ..run.settings import aggregator, attack, compressor
 from ..spelling import split_compressor
 from ..storage import read_json, read_note, write_json
 from .equal_work import equal_steps, with_steps

@@ -24,9 +24,9 @@ from ..judge.metrics import validated
 from ..methods import entry
 from ..run.assemble import assemble, split, unsplit
 from ..run.folder_schema import TUNING
+from ..run.named_parts import method_from
 from ..run.play import play_recipe
 from ..run.recipe import Recipe
-from ..run.settings import method_from
 from ..seeds import stream
 from ..storage import read_json, write_json
 from .equal_work import equal_steps, with_steps

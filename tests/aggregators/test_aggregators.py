@@ -28,7 +28,7 @@ from sartor.aggregators.base import gram, regram
 from sartor.aggregators.min_norm import min_norm
 from sartor.errors import SartorError
 from sartor.methods.parts.last_messages import mean_of_last, remembering
-from sartor.run.settings import aggregator
+from sartor.run.named_parts import aggregator
 
 ALL = [made() for made in NAMES.values()]
 NAME = {type(a): n for n, a in zip(NAMES, ALL, strict=True)}

@@ -12,7 +12,7 @@ import sartor as st
 from sartor.aggregators import NAMES, Aggregator
 from sartor.core import Method
 from sartor.methods import NAMES as METHODS
-from sartor.run.settings import method_from, to_table
+from sartor.run.named_parts import method_from, to_table
 
 WORLD = quadratics(m=9, d=4, seed=1)
 RULES = [n for n in NAMES if n != "mean"]

@@ -13,7 +13,7 @@ from torch import nn
 import sartor as st
 from sartor.errors import SartorError
 from sartor.methods import NAMES
-from sartor.run.settings import method_from
+from sartor.run.named_parts import method_from
 
 pytestmark = pytest.mark.long
 FEATURES, CLASSES, STEPS, ROUNDS = 10, 3, 12, 20

@@ -23,7 +23,7 @@ from sartor.papers.authors import (
     PFedMeScoringW,
 )
 from sartor.papers.authors.datasets import each_pixel
-from sartor.run.settings import method_from
+from sartor.run.named_parts import method_from
 
 Y = np.repeat(np.arange(10), 200)[np.random.default_rng(7).permutation(2000)]
 OVERLAPPING = [FlameDirichlet(0.5), FlameQuantity(0.5), FlameHybrid(2, 0.5)]

@@ -11,7 +11,7 @@ import sartor as st
 from sartor import methods
 from sartor.errors import SartorError
 from sartor.papers.authors import Drifting
-from sartor.run.settings import method_from, to_table
+from sartor.run.named_parts import method_from, to_table
 
 LR = 0.05
 

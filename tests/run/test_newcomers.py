@@ -24,9 +24,9 @@ from sartor.couplings import Projection
 from sartor.methods import NAMES
 from sartor.models import layers
 from sartor.run.assemble import assemble, clients_of
+from sartor.run.named_parts import method_from
 from sartor.run.newcomers import hold_out, query_clients, serve
 from sartor.run.recipe import Recipe
-from sartor.run.settings import method_from
 
 EXACT, WHOLE = st.Exact(), st.SGD(lr=0.5, batch=1000)
 

@@ -7,7 +7,7 @@ from groups import grouped
 from torch import nn
 
 import sartor as st
-from sartor.run.settings import method_from
+from sartor.run.named_parts import method_from
 from sartor.run.undertrained import undertrained
 from sartor.testing import ragged
 

@@ -16,8 +16,8 @@ from sartor.errors import SartorError
 from sartor.judge import validated
 from sartor.methods import NAMES
 from sartor.run.assemble import clients_of
+from sartor.run.named_parts import method_from
 from sartor.run.recipe import Recipe
-from sartor.run.settings import method_from
 from sartor.study import tune as tuning
 from sartor.study.tune import Flat, Log, OneOf, even_grid, read_range, set_line, space, tune, winners, without_test
 

@@ -15,8 +15,8 @@ from sartor.data import Clients
 from sartor.engines import LocalEngine
 from sartor.models import layers
 from sartor.run.assemble import prepare
+from sartor.run.named_parts import attack
 from sartor.run.result import Result
-from sartor.run.settings import attack
 
 SOLVER = st.SGD(lr=0.1, epochs=1, batch=7)
 

@@ -8,7 +8,7 @@ from typing import Any
 import sartor as st
 from sartor.core import Method
 from sartor.methods import NAMES
-from sartor.run.settings import method_from
+from sartor.run.named_parts import method_from
 
 SOLVER = st.SGD(lr=0.1, epochs=2, batch=7, momentum=0.3, weight_decay=0.01)
 PRESETS: dict[str, dict[str, Any]] = {  # what the small task needs; the rest is the method's own default

@@ -20,9 +20,9 @@ from sartor.core import Method
 from sartor.engines.stack import Stack
 from sartor.errors import SartorError
 from sartor.models import layers
+from sartor.run.named_parts import method_from, to_table
 from sartor.run.recipe import Recipe
 from sartor.run.result import Result
-from sartor.run.settings import method_from, to_table
 from sartor.tasks.task import ModelTask
 from sartor.wrappers.dynamic_lam import DynamicLam
 

@@ -26,9 +26,9 @@ from sartor.engines import LocalEngine
 from sartor.methods import NAMES
 from sartor.models import layers
 from sartor.run import privacy_account
+from sartor.run.named_parts import method_from
 from sartor.run.privacy_account import CohortDraws, composed, epsilon, spent, with_noise
 from sartor.run.rounds import draw_cohort
-from sartor.run.settings import method_from
 from sartor.seeds import stream
 from sartor.wrappers.privacy import Private, clipped
 

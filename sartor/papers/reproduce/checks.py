@@ -11,8 +11,8 @@ from ...errors import SartorError, unknown
 from ...judge.metrics import MODELS
 from ...methods import entry
 from ...run.assemble import resolve
+from ...run.named_parts import attack, method_from
 from ...run.recipe import SETTINGS, Recipe
-from ...run.settings import attack, method_from
 from .cells import READ, WHOLE, PaperCell, all_cells, base, is_ours, matches, outline
 from .experiment import Claim, Experiment, Faults, Rule, Table, load
 from .mapping import CHOSEN, FIELDS, RENAMED, SOLVER

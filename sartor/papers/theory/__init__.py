@@ -12,7 +12,7 @@ from dataclasses import fields
 from typing import get_type_hints
 
 from ...errors import need, unknown
-from ...run.settings import convert
+from ...run.named_parts import convert
 from . import (
     checks_ditto,
     checks_fedamp,

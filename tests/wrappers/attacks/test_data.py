@@ -12,7 +12,7 @@ import sartor as st
 from sartor.data import Clients
 from sartor.errors import SartorError
 from sartor.run.assemble import prepare
-from sartor.run.settings import attack
+from sartor.run.named_parts import attack
 
 
 def changed(before: Clients, after: Clients, client: int, part: str) -> np.ndarray:

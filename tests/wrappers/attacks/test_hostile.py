@@ -17,8 +17,8 @@ from sartor import spelling
 from sartor.errors import SartorError
 from sartor.models import layers
 from sartor.run.assemble import prepare
+from sartor.run.named_parts import attack
 from sartor.run.result import Result
-from sartor.run.settings import attack
 from sartor.seeds import stream
 from sartor.wrappers import Attack, hostile_clients
 from sartor.wrappers.attacks import NAMES

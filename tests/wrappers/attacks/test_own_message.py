@@ -11,7 +11,7 @@ from groups import grouped
 import sartor as st
 from sartor.models import layers
 from sartor.run.assemble import prepare
-from sartor.run.settings import attack
+from sartor.run.named_parts import attack
 
 
 def moments(values: np.ndarray, std: float) -> None:

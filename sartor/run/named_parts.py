@@ -1,4 +1,7 @@
-"""Settings of methods and solvers as plain tables, and back: a dataclass's fields are the only list of them."""
+"""Methods, solvers, aggregators, attacks and compressors by name and plain settings, and back to them.
+
+A dataclass's fields are the only list of its settings.
+"""
 
 from __future__ import annotations
 

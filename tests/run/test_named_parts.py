@@ -11,7 +11,7 @@ from commandline import METHODS
 
 from sartor.errors import SartorError
 from sartor.methods import NAMES
-from sartor.run.settings import convert, method_from, to_table
+from sartor.run.named_parts import convert, method_from, to_table
 from sartor.solvers import SGD, Adam, Exact
 
 
