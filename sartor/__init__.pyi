@@ -38,7 +38,7 @@ from .run.export import load_model
 from .run.play import fit
 from .run.recipe import Attacked, Evaluation, Execution, Federation, Recipe, Traffic
 from .run.result import Result
-from .solvers import SGD, Adam, Early, Exact, Inexact
+from .solvers import LBFGS, SGD, Adam, Early, Exact, Inexact, Newton
 from .wrappers import Privacy, attacks
 from .wrappers.dynamic_lam import DynamicLam
 
@@ -52,6 +52,7 @@ __all__ = [
     "IID",
     "L2GD",
     "L2SGD",
+    "LBFGS",
     "MOCHA",
     "QFFL",
     "RSA",
@@ -89,6 +90,7 @@ __all__ = [
     "LpProj",
     "Mapper",
     "Natural",
+    "Newton",
     "Noise",
     "OverBudget",
     "PFedMe",

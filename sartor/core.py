@@ -73,6 +73,24 @@ class Coupling(Protocol):
         ...
 
 
+class Objective(Protocol):
+    """f_i over all training data of each client of a stack, as functions of θ [c, d] that are evaluated many times."""
+
+    penalised: Tensor  # [d] 1 for weights, 0 for intercepts: what a ridge penalty holds small
+
+    def loss(self, theta: Tensor) -> Tensor:
+        """[c, d] → [c]."""
+        ...
+
+    def grad(self, theta: Tensor) -> Tensor:
+        """[c, d] → [c, d]."""
+        ...
+
+    def hessian(self, theta: Tensor) -> Tensor:
+        """[c, d] → [c, d, d]; refused where the model is not one linear layer."""
+        ...
+
+
 class Plan(NamedTuple):
     """Plain gradient steps: which batches (as in ClientStack.batches), how often each, and how long a step is."""
 
@@ -127,6 +145,10 @@ class ClientStack(Protocol):
 
     def quadratic(self) -> tuple[Tensor, Tensor]:
         """(A [c, d, d], b [c, d]) with ∇f_i(θ) = A_i θ − b_i, for tasks that are quadratic; refuses others."""
+        ...
+
+    def objective(self) -> Objective:
+        """f_i, to be minimised to the end: in double precision and with its curvature for one linear layer."""
         ...
 
     def validation(self, theta: Tensor) -> tuple[Tensor, Tensor]:

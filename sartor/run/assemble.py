@@ -139,7 +139,7 @@ def _completed(recipe: Recipe, clients: Clients, method: Method) -> Recipe:
     given = recipe.loss or models.LOSS.get(model) or loss
     if given not in LOSSES:
         raise unknown("loss", given, LOSSES)
-    fits = given == loss or (given == "squared" and loss == "hinge")  # least squares on −1/+1 is a classifier too
+    fits = given == loss or (given in ("squared", "squared-hinge") and loss == "hinge")  # −1/+1: classifiers, too
     what = {"squared": "numbers", "hinge": "-1/+1"}.get(loss, f"{clients.classes} classes")
     need(
         fits,

@@ -137,7 +137,9 @@ class Learning(Settings):
         names="models",
         auto=True,
     )
-    loss: str | None = setting(None, "cross-entropy, squared or hinge [what fits the model]", names="losses")
+    loss: str | None = setting(
+        None, "cross-entropy, squared, hinge or squared-hinge [what fits the model]", names="losses"
+    )
     rounds: int = setting(50, "communication rounds", common=True, free=True, least=1)
     seed: int = setting(
         0, "the seed; the random seed; results depend only on it and the settings", common=True, least=0, below=2**63
@@ -298,13 +300,14 @@ SETTINGS: dict[str, About] = {
 }
 # Options of the command line that fill the solver's table: the field, its type, its help text.
 SOLVER_OPTIONS: dict[str, tuple[str, str, str]] = {
-    "solver": ("kind", "str", "sgd, adam, exact, inexact [the method's own]"),
+    "solver": ("kind", "str", "sgd, adam, newton, lbfgs, exact, inexact [linear model of a table: newton]"),
     "lr": ("lr", "float", "the local solver's step size"),
     "epochs": ("epochs", "int", "local epochs per round"),
     "steps": ("steps", "int", "local steps per round, in place of epochs"),
     "batch": ("batch", "int", "minibatch size"),
     "momentum": ("momentum", "float", "the local solver's momentum"),
     "weight_decay": ("weight_decay", "float", "the local solver's weight decay"),
+    "ridge": ("ridge", "float", "newton's and lbfgs's penalty: ridge/(2n) of the squared weights, n the samples"),
 }
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ...core import Back, Batch, ClientStack, Coupling, Plan
+from ...core import Back, Batch, ClientStack, Coupling, Objective, Plan
 from ...errors import SartorError
 
 
@@ -65,6 +65,9 @@ class View(ABC):
         return made
 
     def quadratic(self) -> tuple[Tensor, Tensor]:
+        raise self._no()
+
+    def objective(self) -> Objective:
         raise self._no()
 
     def vjp(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Back]:
