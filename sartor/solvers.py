@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .core import ClientStack, Coupling, Objective, Plan
+from .core import ClientLoss, ClientStack, Coupling, Plan
 from .errors import need, not_negative, positive
 
 _HALVINGS = 40  # of a step that does not descend
@@ -294,7 +294,7 @@ class LBFGS:
 class _Penalised:
     """f_i + Σ_j ridge_ij θ_j²/2 + λg, its slope, and its value."""
 
-    def __init__(self, f: Objective, coupling: Coupling, ridge: Tensor) -> None:
+    def __init__(self, f: ClientLoss, coupling: Coupling, ridge: Tensor) -> None:
         self.f, self.coupling, self.ridge = f, coupling, ridge[:, None].to(f.penalised) * f.penalised
 
     def value(self, theta: Tensor) -> Tensor:
@@ -344,15 +344,15 @@ def newton_step(H: Tensor, g: Tensor) -> Tensor:
     while True:
         L, failed = torch.linalg.cholesky_ex(H + added * size * eye)
         if not bool(failed.any()) or bool((added > 1e9).any()):
-            found: Tensor = torch.cholesky_solve(g[..., None], L)[..., 0]
-            return found
+            return torch.cholesky_solve(g[..., None], L)[..., 0]
         added = torch.where(failed[:, None, None] > 0, added * 100, added)
 
 
 def _two_loops(g: Tensor, pairs: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
     """L-BFGS's product of its inverse curvature with g [c, d]; of no pairs g, no longer than 1."""
     if not pairs:
-        return g / g.norm(dim=1, keepdim=True).clamp(min=1.0)
+        length: Tensor = g.norm(dim=1, keepdim=True)
+        return g / length.clamp(min=1.0)
     q, kept = g.clone(), []
     for s, y, inverse in reversed(pairs):
         a = inverse * (s * q).sum(1, keepdim=True)

@@ -78,9 +78,7 @@ def test_a_stack_reaches_scipy_s_minimiser_of_each_client(case: str, solver: st.
     for i in range(len(local.ids)):
         # SciPy's differences end at 1e-7 or so; the slopes below say how near ours is.
         np.testing.assert_allclose(found[i].numpy(), by_scipy(local, i, lam, anchor[i].numpy()), atol=2e-5)
-    slope = (
-        local.full_grad(found) + lam * (found - anchor) + RIDGE / local.samples[:, None] * weights_of(local) * found
-    )
+    slope = local.full_grad(found) + lam * (found - anchor) + RIDGE / local.samples[:, None] * weights_of(local) * found
     assert float(slope.abs().max()) < 1e-10
 
 

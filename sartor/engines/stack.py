@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..client_table import row_of
-from ..core import Back, Batch, Coupling, Dense, Objective, Plan, State, Task
+from ..core import Back, Batch, ClientLoss, Coupling, Dense, Plan, State, Task
 from ..couplings import Free, Quadratic
 from ..data.clients import Clients
 from ..errors import need
@@ -182,7 +182,7 @@ class Stack:
         _, batch = next(self._sweep("train", int(self.counts.max())))
         return self.task.quadratic(batch)
 
-    def objective(self) -> Objective:
+    def objective(self) -> ClientLoss:
         dense = self.task.dense
         if dense is None or len(dense.biases) > 1 or dense.loss not in convex.LOSSES:
             return _FullPasses(self)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core import Back, Batch, ClientStack, Coupling, Method, Objective, Plan, Server, State
+from ...core import Back, Batch, ClientLoss, ClientStack, Coupling, Method, Plan, Server, State
 from ...errors import need
 from ...methods.parts.other_losses import View
 from ...seeds import stream
@@ -117,7 +117,7 @@ class Tampered(View):
         A, b = self.local.quadratic()
         return self._tamper(A.clone()), self._tamper(b.clone())
 
-    def objective(self) -> Objective:
+    def objective(self) -> ClientLoss:
         return _TamperedObjective(self.local.objective(), self._tamper)
 
     def counting(self, rows: Tensor) -> ClientStack:
@@ -131,7 +131,7 @@ class Tampered(View):
 class _TamperedObjective:
     """A stack's objective whose hostile rows are multiplied by a factor."""
 
-    def __init__(self, honest: Objective, tamper: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, honest: ClientLoss, tamper: Callable[[Tensor], Tensor]) -> None:
         self.honest, self.tamper, self.penalised = honest, tamper, honest.penalised
 
     def loss(self, theta: Tensor) -> Tensor:
