@@ -61,6 +61,7 @@ ABOUT = {
     "paper": "Liu et al. 2022",
     "names": {"mr-mtl": {"line": "personal models held near their mean"}},
     "tune": {"lam": "log(0.01, 10)"},
+    "convex": {"solver.kind": "newton"},
     "cite": ["liu2022mrmtl"],
     "cold_start": "w_i from w̄: each visit a proximal step towards w̄",
     "privacy": {"sends": "w_i, its personal model itself", "server": "yes", "client": "yes"},

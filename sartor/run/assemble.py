@@ -22,6 +22,7 @@ from ..engines import LocalEngine, SerialEngine
 from ..engines.local import problem_of
 from ..engines.threads import cores
 from ..errors import SartorError, need, unknown
+from ..methods import entry
 from ..tasks.task import LOSSES, Loss, ModelTask
 from ..wrappers import (
     Attack,
@@ -36,7 +37,7 @@ from ..wrappers import (
 )
 from . import memory, privacy_account
 from .bytes import Goal, parse_bytes
-from .named_parts import aggregator, attack, compressor, given_lengths, method_from, to_table, with_local_steps
+from .named_parts import aggregator, attack, compressor, dotted, given_lengths, method_from, to_table, with_local_steps
 from .newcomers import held_out, hold_out
 from .recipe import SETTINGS, Attacked, Evaluation, Execution, Federation, Learning, Recipe, Traffic
 from .result import Result
@@ -88,8 +89,20 @@ def resolve(recipe: Recipe) -> Recipe:
 def _method(recipe: Recipe) -> Method:
     aggregator(recipe.aggregator)
     own = recipe.settings if recipe.aggregator == "mean" else recipe.settings | {"aggregate": recipe.aggregator}
+    own = dict(entry(recipe.method).convex) | own if to_the_end(recipe) else own
     made = method_from(recipe.method, own, recipe.solver)
     return made if recipe.local_steps is None else with_local_steps(made, own, recipe.solver, recipe.local_steps)
+
+
+def to_the_end(recipe: Recipe) -> bool:
+    """Whether clients solve their local problems to the end, not by a few steps: with a linear model of a table, by
+    methods that say how (`convex` in their files), where nobody has said anything else about solvers or steps."""
+    linear = recipe.target is not None and recipe.model in ("auto", "softmax", "linear")
+    plain = linear and recipe.loss in (None, "cross-entropy", "squared") and recipe.local_steps is None
+    if not plain or set(recipe.solver) - {"ridge"} or not entry(recipe.method).convex:
+        return False
+    said = {key for key in dotted(recipe.settings) if key != "solver.ridge"}
+    return not any("solver" in key or key.startswith("global_method") for key in said)
 
 
 def unsplit(recipe: Recipe) -> str:
@@ -135,7 +148,8 @@ def complete(recipe: Recipe, clients: Clients) -> Recipe:
 
 def _completed(recipe: Recipe, clients: Clients, method: Method) -> Recipe:
     loss = natural_loss(clients)
-    model = {"squared": "linear", "hinge": "svm"}.get(loss, "mlp") if recipe.model == "auto" else recipe.model
+    usual = "mlp" if recipe.target is None else "softmax"  # tables rarely have rows for more
+    model = {"squared": "linear", "hinge": "svm"}.get(loss, usual) if recipe.model == "auto" else recipe.model
     given = recipe.loss or models.LOSS.get(model) or loss
     if given not in LOSSES:
         raise unknown("loss", given, LOSSES)
