@@ -270,6 +270,17 @@ class Stack:
         return loss / count, torch.where(count > 0, fit, torch.nan)
 
     @torch.no_grad()
+    def outputs(self, theta: Tensor, part: str) -> list[Tensor]:
+        """Of each client [n_i, ...] what its model says of every sample of a part."""
+        own, found = self.statistics(theta), [list[Tensor]() for _ in self.ids]
+        for here, batch in self._sweep(part, _SWEEP):
+            output = self.task.predict(row_of(theta, here), batch.x, {k: v[here] for k, v in own.items()})
+            for at, row, weight in zip(here.tolist(), output, batch.weight, strict=True):
+                found[at].append(row[: int((weight > 0).sum())])
+        empty = self.task.predict(theta[:1], self.data.x[:1][None], {k: v[:1] for k, v in own.items()})[0, :0]
+        return [torch.cat(rows) if rows else empty for rows in found]
+
+    @torch.no_grad()
     def merits(self, theta: Tensor) -> Tensor:
         """[c, n] how good each client's model is on each of its validation samples, NaN where it has no more: 1 where
         the class is right and else 0 (or the user's own metric); for regression 1 − squared error / variance of the

@@ -21,7 +21,7 @@ from ..judge.metrics import SHARES, Scores, choose, judge, with_chosen
 from ..storage import save_tensors, write_json, write_text
 from ..tasks.task import ModelTask
 from ..wrappers.privacy import Privacy
-from . import export, newcomers, privacy_account
+from . import export, metrics_file, newcomers, privacy_account
 from .rounds import BestRound, Run
 from .undertrained import undertrained
 
@@ -152,6 +152,28 @@ class Result:
             rows += [r | {"unseen": True} for r in _rows(self.held_out, self._unseen_scores, nobody)]
         return rows
 
+    def metrics(self) -> dict[str, Any]:
+        """What metrics.json holds: AUROC, log loss, calibration and so on of the chosen, personal and global models on
+        test data: of each client, averaged over clients and pooled over samples, with bootstrap intervals
+        (docs/metrics.md)."""
+        here = metrics_file.samples_are_here(self.data)
+        need(here, "the samples of a real federation stay at its sites, so its server has no metrics of predictions.")
+        need(
+            self._metrics is not None, "there are no test samples, or the model's outputs are not those of its targets."
+        )
+        assert self._metrics is not None
+        return self._metrics
+
+    @cached_property
+    def _metrics(self) -> dict[str, Any] | None:
+        """The same; None where there is nothing to measure."""
+        if not metrics_file.samples_are_here(self.data):
+            return None
+        both = {"personal": self._personal.get("personal"), "global": self._common("global")}
+        thetas = {name: theta for name, theta in both.items() if theta is not None}
+        picked, benign = choose(self.scores), ~self.run.hostile
+        return metrics_file.metrics_of(self.task, self.data, thetas, picked, benign, self.settings["seed"])
+
     def table(self, local: Result | None = None) -> str:
         """A text table: each client's samples, accuracy of its models, and which one it chose.
 
@@ -252,7 +274,7 @@ class Result:
 
     def save(self, folder: str | Path) -> Path:
         """Write clients.json, history.jsonl, models/ (each file with a checksum), inputs.json (how samples are read),
-        FedAMP's collaboration.json and, last, summary.json."""
+        FedAMP's collaboration.json, metrics.json (`metrics`) and, last, summary.json."""
         folder = Path(folder)
         write_json(folder / "clients.json", self.clients)
         write_history(folder, self.history)
@@ -271,6 +293,8 @@ class Result:
             write_json(folder / "inputs.json", self.data.inputs.plain())
         if (xi := self._common("collaboration")) is not None:
             write_json(folder / "collaboration.json", {"names": self.data.names, "weights": xi.double().tolist()})
+        if self._metrics is not None:
+            write_json(folder / "metrics.json", self._metrics)
         write_json(folder / "summary.json", self.summary)  # last: its presence says that the run is complete
         return folder
 
