@@ -182,6 +182,7 @@ class Task(Protocol):
     has_statistics: bool  # needs `statistics` of a client's own data to predict (batch normalisation)
     kind: str  # the loss by name
     metric: Callable[[Tensor, Tensor], Tensor] | None  # a user's own, in place of accuracy or R²
+    named_metric: str | None  # one of judge/prediction_metrics.py in their place
     blocks: dict[str, slice]  # the parameters by name: their coordinates in θ
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -114,7 +115,7 @@ def compare(
     if talk:
         each = table.by_client()
         if dealt(base, dataset).startswith("natural") and len(each) <= MOST_CLIENTS:
-            out.print(terminal.by_client(each))
+            out.print(terminal.by_client(each, rows[0]["metric"]))
         out.print(terminal.comparison(rows, out))
         out.print("\n".join(filter(None, [terminal.explain(rows, len(each_seed)), judged(found)])))
         say_where(folder)
@@ -150,6 +151,7 @@ def _shares(attackers: str | None, attack: str) -> list[float]:
 
 def keep(folder: Path, table: Comparison, found: dict[str, Any]) -> bool:
     """Write what a comparison leaves; False where a plot could not be drawn."""
+    from ..judge.prediction_metrics import score_name
     from ..report import page, robustness
     from ..report.chart_style import FLOOR
     from ..storage import write_json
@@ -158,8 +160,9 @@ def keep(folder: Path, table: Comparison, found: dict[str, Any]) -> bool:
     write_json(folder / "significance.json", found)
     write_json(folder / "clients.json", table.by_client())
     page.write(folder / "report.html", [folder])
-    lines = robustness.panels(table.rows())
-    return not lines or robustness.write_png(folder / "robustness.png", lines, FLOOR)
+    rows = table.rows()
+    lines, turned = robustness.panels(rows), "−" in score_name(rows[0]["metric"])
+    return not lines or robustness.write_png(folder / "robustness.png", lines, -math.inf if turned else FLOOR)
 
 
 def _play_all(steps: Iterator[Step], rounds: int, talk: bool, track: list[str]) -> Comparison:

@@ -206,6 +206,14 @@ def fitting(kind: str, classes: int | None) -> list[str]:
     return [name for name, metric in METRICS.items() if metric.fits(kind, classes)]
 
 
+def score_name(metric: str | None, classes: bool | None = None) -> str:
+    """What the score is called that models are compared by: of a named metric, else accuracy or R², where it is known
+    which of them."""
+    if metric is not None and metric in METRICS:
+        return METRICS[metric].score
+    return "accuracy (R² for regression)" if classes is None else "accuracy" if classes else "R²"
+
+
 # --- more than a number -----------------------------------------------------------------------------------------------
 
 

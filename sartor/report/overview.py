@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..judge.metrics import SHOWN
+from ..judge.prediction_metrics import score_name
 from ..study.compare import Comparison
 from ..study.scenarios import Scenario, attacked
 from . import chart_style
@@ -60,7 +61,8 @@ def _compared(material: Material, table: Comparison) -> Section:
     parts: list[Part] = []
     if len(table.scenarios) == 1 and (chart := _dots(rows, material.score)) is not None:
         parts.append(chart)
-    said = "Test accuracy (R² for regression) over benign clients: mean ± standard deviation, worst 10%."
+    score = score_name(rows[0]["metric"] if rows else None)
+    said = f"Test {score} over benign clients: mean ± standard deviation, worst 10%."
     parts += [Words(said), _methods(rows)]
     for line in explain(rows, seeds).splitlines():
         parts.append(Words(line, "warn" if line.startswith("warning,") or " failed, " in line else "soft"))

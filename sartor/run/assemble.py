@@ -20,8 +20,10 @@ from ..core import Engine, Method
 from ..data import Clients, Dataset
 from ..engines import LocalEngine, SerialEngine
 from ..engines.local import problem_of
+from ..engines.predictions import kind_of
 from ..engines.threads import cores
 from ..errors import SartorError, need, unknown
+from ..judge.prediction_metrics import CHOOSABLE, METRICS, NUMBERS, SCORES
 from ..tasks.task import LOSSES, Loss, ModelTask
 from ..wrappers import (
     Attack,
@@ -42,6 +44,7 @@ from .recipe import SETTINGS, Attacked, Evaluation, Execution, Federation, Learn
 from .result import Result
 from .rounds import Run
 
+_LATER = ("metric",)  # settings that runs of before do not have: where they change nothing, these can go on
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -178,6 +181,7 @@ def fingerprint(full: Recipe, clients: Clients) -> str:
     """What a checkpoint must agree with to be continued: the data, and all settings of a complete recipe that are not
     free."""
     kept = {name: value for name, value in full.values().items() if not SETTINGS[name].free}
+    kept = {name: value for name, value in kept.items() if name not in _LATER or value != SETTINGS[name].default}
     found = hashlib.sha256(json.dumps(kept, sort_keys=True).encode())
     for array in (clients.x.cpu().numpy(), clients.y.cpu().numpy(), clients.bounds):
         found.update(np.ascontiguousarray(array).data)
@@ -294,6 +298,7 @@ def prepare(
     own = copy.deepcopy(model).to(device, dtype)  # the user's model stays as it is
     task = ModelTask(own, loss, compile=compile, metric=metric)
     _check_fit(task, clients)
+    task.named_metric = _named_metric(evaluation.metric, metric, task, clients, traffic)
     problem = problem_of(task, clients, seed, pretrained)
     server, start = method.init(problem)
     played = _with_aggregator(method, method.shared(server) is not None, cohort, len(clients))
@@ -312,6 +317,7 @@ def prepare(
     memory.check(method, problem.start, len(clients), server, start, cohort, store is not None)
     engine = _engine(execution, played, task, clients, start, seed, store, folder)
     run = Run(played, engine, problem, server, cohort, federation, store, report=evaluation.report, goal=goal(traffic))
+    run.metric = task.named_metric
     settings = {
         "method": method.name.lower(),
         "settings": to_table(method),
@@ -327,9 +333,29 @@ def prepare(
         "compress": _spelled(up),
         "compress_down": _spelled(down),
         "oracle": evaluation.oracle,
+        "metric": task.named_metric,
     }
     late = None if unseen is None else unseen.to(device, dtype)
     return Result(run, task, clients, settings | (about or {}), privacy, late, federation.unseen_steps)
+
+
+def _named_metric(name: str, own: Loss | None, task: ModelTask, clients: Clients, traffic: Traffic) -> str | None:
+    """The metric that models are scored and chosen by, where it is not accuracy or R²; one that does not fit is
+    refused."""
+    kind, classes = kind_of(task, clients), clients.classes
+    if name == "auto":
+        return None
+    need(own is None, f"models are scored by a metric of your own or by a named one; got both, and {name}.")
+    fits = [known for known in CHOOSABLE if METRICS[known].fits(kind, classes)]
+    what = {NUMBERS: "numbers", SCORES: "classes without probabilities"}.get(kind, "classes")
+    need(name in fits, f"metric {name} does not fit targets that are {what}; use one of auto, {', '.join(fits)}.")
+    if name == ("r2" if kind == NUMBERS else "accuracy"):
+        return None
+    need(
+        traffic.target_accuracy is None,
+        f"--target-accuracy is of accuracy or R², and does not go with --metric {name}; remove one of them.",
+    )
+    return name
 
 
 def _place(execution: Execution) -> tuple[torch.dtype, str]:

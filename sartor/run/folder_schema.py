@@ -161,7 +161,7 @@ _SUMMARY = _table(
         "warnings": list[str],
     },
     {
-        **_each(str, "data", "partition", "model", "report", "error"),
+        **_each(str, "data", "partition", "model", "report", "error", "metric"),
         **_each(Whole | None, "clients", "cohort", "hostile", "reported_round", "parameters", *COUNTS),
         **_each(Number | None, "drop", "stragglers"),
         ORACLE: _BLOCK | None,

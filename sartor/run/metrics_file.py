@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from ..data.clients import Clients
-from ..data.inputs import Inputs
+from ..engines.predictions import kind_of, predicted
 from ..engines.stack import Stack
 from ..engines.threads import one_thread
 from ..judge.metric_table import metric_table
 from ..judge.metrics import SHARES, SHOWN
-from ..judge.prediction_metrics import NUMBERS, PROBABILITIES, SCORES, Predicted
+from ..judge.prediction_metrics import Predicted
 from ..tasks.task import ModelTask
 
 _TOGETHER = 64  # clients whose samples are looked at in one go
@@ -27,18 +27,6 @@ _TOGETHER = 64  # clients whose samples are looked at in one go
 def samples_are_here(data: Clients) -> bool:
     """Whether the clients' samples are in this process; the server of a real federation has none."""
     return int(data.bounds.max(initial=0)) <= len(data.x)
-
-
-def kind_of(task: ModelTask, data: Clients) -> str:
-    """What the models' outputs are: numbers, probabilities (their softmax), or scores of classes."""
-    if data.classes is None:
-        return NUMBERS
-    return PROBABILITIES if task.kind == "cross-entropy" and not data.y.is_floating_point() else SCORES
-
-
-def in_own_units(inputs: Inputs | None, values: np.ndarray) -> np.ndarray:
-    """Targets or predictions as the user gave them."""
-    return values
 
 
 def metrics_of(
@@ -111,18 +99,3 @@ def _theta(thetas: Mapping[str, Tensor], model: str, ids: np.ndarray) -> Tensor:
 def _predicted(task: ModelTask, data: Clients, client: int, output: Tensor) -> Predicted:
     y = data.y[data.rows(client, "test")].cpu().numpy()
     return predicted(kind_of(task, data), y, output.double().cpu().numpy(), data.inputs)
-
-
-def predicted(kind: str, y: np.ndarray, output: np.ndarray, inputs: Inputs | None = None) -> Predicted:
-    """Targets as a client has them, and a model's outputs [n, k] or [n] for them."""
-    if kind == NUMBERS:
-        truth, said = (in_own_units(inputs, v.reshape(len(y)).astype(np.float64)) for v in (y, output))
-        return Predicted(truth, said, NUMBERS)
-    if y.dtype.kind == "f":  # −1/+1
-        margin = output.reshape(len(y))
-        return Predicted((y > 0).astype(np.int64), np.stack([-margin, margin], 1), SCORES)
-    if kind == SCORES:
-        return Predicted(y, output, SCORES)
-    shifted = output - output.max(1, keepdims=True) if len(y) else output
-    weights = np.exp(shifted)
-    return Predicted(y, weights / weights.sum(1, keepdims=True), PROBABILITIES)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ..wrappers import Attack
 
 Group = TypeVar("Group", bound="Settings")
+# What models are scored and chosen by: judge.prediction_metrics has what they are (and imports too much for --help).
+METRICS = ("auto", "accuracy", "auroc", "auprc", "balanced-accuracy", "f1", "log-loss", "brier", "r2", "mae", "rmse")
 WHOLE = 2**31  # whole numbers are below this, unless a setting says another bound
 
 
@@ -279,6 +281,13 @@ class Evaluation(Settings):
     """When models are scored and kept, and which round is reported."""
 
     title = "evaluation"
+    metric: str = setting(
+        "auto",
+        "what models are scored and chosen by: auroc, auprc, balanced-accuracy, f1, log-loss, brier, mae, rmse, ... "
+        "[auto: accuracy for classes, R² for numbers]",
+        choices=METRICS,
+        undeployed="its sites tell right answers and losses only",
+    )
     evaluate_every: int = setting(10, "rounds between evaluations", free=True, least=1)
     checkpoint_every: int = setting(10, "rounds between checkpoints", free=True, idle=True, least=1)
     diagnostics: bool = setting(True, "compute residuals and curvature at every evaluation", free=True, idle=True)

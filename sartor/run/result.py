@@ -90,6 +90,7 @@ class Result:
             "choice": self._choice(),
             "unseen": self.unseen,
             "privacy": self.privacy,
+            **({"metric": named} if (named := s.get("metric")) is not None else {}),
             "warnings": [
                 *self.history[-1]["warnings"],
                 *undertrained(self.history, run.problem.clients, run.cohort, run.method.train_all),

@@ -116,6 +116,7 @@ class Comparison:
         work = [c.summary.get("gradients_per_client") for c in good]  # runs of before have none
         row["gradients"] = {k: _mean([w[k] for w in work if w]) for k in work[0] or {}} if work and all(work) else None
         row |= {k: next((c.summary.get(k) for c in cells), None) for k in ("local_steps", "own_work")}
+        row["metric"] = next((c.summary["metric"] for c in cells if "metric" in c.summary), None)
         row |= {k: cells[0].summary[k] for k in ("compress", "compress_down", "budget", "target_accuracy")}
         row["unseen"] = _over_seeds([c.summary["unseen"] for c in good if c.summary.get("unseen")])
         row["privacy"] = good[0].summary.get("privacy") if good else None
