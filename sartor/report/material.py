@@ -75,6 +75,11 @@ def read_run(folder: Path) -> RunFolder:
     return run
 
 
+def read_cell(place: Path) -> RunFolder | None:
+    """A cell of a comparison, if it has begun; a reference has no recipe, and is there when it has ended."""
+    return read_run(place) if any((place / name).is_file() for name in ("recipe.toml", "summary.json")) else None
+
+
 def _recipe(values: dict[str, Any], where: Path) -> dict[str, Any]:
     """A recipe's values, each of its own type; settings that are not known any more are left out."""
     known = {k: v for k, v in values.items() if k in SETTINGS}
@@ -115,7 +120,7 @@ def _compared(folder: Path, material: Material) -> list[Found]:
     cells = []
     for i, row in enumerate(plan["cells"]):
         place = folder / row["folder"]
-        run = read_run(place) if (place / "recipe.toml").is_file() else None
+        run = read_cell(place)
         summary = run.summary if run is not None else None
         if summary is None and len(ended) == len(plan["cells"]):
             summary = ended[i]  # it failed, or was refused

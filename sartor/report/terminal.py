@@ -154,7 +154,7 @@ def work(steps: int | None, own: Mapping[str, str]) -> str:
 
 def work_of(rows: Sequence[dict[str, Any]]) -> str:
     """The same from a comparison's rows; where they do not agree, each has its own."""
-    given = {r["local_steps"] for r in rows if not r["own_work"] and r["seeds"]}
+    given = {r["local_steps"] for r in rows if not r["own_work"] and r["seeds"] and not r["reference"]}
     own = {row_name(r): r["own_work"] for r in rows if r["own_work"]}
     return work(given.pop() if len(given) == 1 else None, own)
 
@@ -253,7 +253,12 @@ def lines(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Tab
 
 def _one_row(r: dict[str, Any], cost: list[str], star: str) -> list[list[str]]:
     words = [cell(r[m]) for m in SHOWN] if r["seeds"] else ["failed", "failed", "failed"]
-    return [[r["method"], *words[:-1], words[-1] + star, *cost]]
+    return [[_marked(r), *words[:-1], words[-1] + star, *cost]]
+
+
+def _marked(row: dict[str, Any]) -> str:
+    """The method; a reference with its mark, which `explain` explains."""
+    return f"{row['method']} ‡" if row["reference"] else str(row["method"])
 
 
 def _row_per_model(r: dict[str, Any], cost: list[str], star: str) -> list[list[str]]:
@@ -262,7 +267,7 @@ def _row_per_model(r: dict[str, Any], cost: list[str], star: str) -> list[list[s
     lines = [[m, *(number(r[m][k]) for k in fields)] for m in SHOWN if r[m]]
     lines = lines or [["-" if r["seeds"] else "failed", "-", "-", "-"]]
     lines[-1][0] += star
-    names, costs = [r["method"]] + [""] * len(lines), [[""] * len(cost)] * (len(lines) - 1) + [cost]
+    names, costs = [_marked(r)] + [""] * len(lines), [[""] * len(cost)] * (len(lines) - 1) + [cost]
     return [[name, *line, *own] for name, line, own in zip(names, lines, costs, strict=False)]
 
 
@@ -286,6 +291,11 @@ def explain(rows: Sequence[dict[str, Any]], seeds: int) -> str:
         lines.append(
             f"vs local: of {of} clients over all seeds, how many are better (+) and worse (−) off with their "
             "chosen model than alone."
+        )
+    if any(r["reference"] for r in rows):
+        lines.append(
+            "‡ reference, not federated: scikit-learn on everybody's samples (pooled) or on each client's own (local), "
+            "training and validation together."
         )
     if any(r["unseen"] for r in rows):
         lines += [f"unseen, {row_name(r)}: {unseen(r['unseen'])}." for r in rows if r["unseen"]]

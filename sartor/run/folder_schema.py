@@ -161,7 +161,7 @@ _SUMMARY = _table(
         "warnings": list[str],
     },
     {
-        **_each(str, "data", "partition", "model", "report", "error", "metric"),
+        **_each(str, "data", "partition", "model", "report", "error", "metric", "reference"),
         **_each(Whole | None, "clients", "cohort", "hostile", "reported_round", "parameters", *COUNTS),
         **_each(Number | None, "drop", "stragglers"),
         ORACLE: _BLOCK | None,
@@ -290,6 +290,7 @@ PLAN = _table(
         "recipe": dict[str, Any],
         "cells": _list(_CELL),
     },
+    {"references": list[str]},
 )
 _UNDER = {"attack": str, "attackers": Number}
 _INTERVAL = _table(

@@ -46,7 +46,7 @@ def metrics_of(
         if model in thetas or model == "chosen":
             models[model] = test_predictions(task, data, thetas, ids, served)
     names = [data.names[i] for i in ids]
-    called, wide = _class_names(data), models["chosen"][0].said.shape[1:]
+    called, wide = class_names(data), models["chosen"][0].said.shape[1:]
     called += [f"output {i}" for i in range(len(called), *wide)] if called else []  # the model has more than are needed
     return metric_table(models, names, called, seed)
 
@@ -60,7 +60,8 @@ def _fits(task: ModelTask, data: Clients) -> bool:
     return wide == 1 if one else wide >= (data.classes or 0)
 
 
-def _class_names(data: Clients) -> list[str]:
+def class_names(data: Clients) -> list[str]:
+    """What the classes are called, in their order; none where targets are numbers."""
     if data.classes is None:
         return []
     inputs = data.inputs

@@ -147,10 +147,10 @@ class Result:
     @cached_property
     def clients(self) -> list[dict[str, Any]]:
         """What clients.json holds: a row per client; those that took no part come last and are marked `unseen`."""
-        rows = _rows(self.data, self.scores, self.run.hostile)
+        rows = client_rows(self.data, self.scores, self.run.hostile)
         if self.held_out is not None:
             nobody = np.zeros(len(self.held_out), dtype=bool)
-            rows += [r | {"unseen": True} for r in _rows(self.held_out, self._unseen_scores, nobody)]
+            rows += [r | {"unseen": True} for r in client_rows(self.held_out, self._unseen_scores, nobody)]
         return rows
 
     def metrics(self) -> dict[str, Any]:
@@ -303,9 +303,10 @@ class Result:
         return dict(zip(self.task.names, self.task.unflatten(theta), strict=True))
 
 
-def _rows(data: Clients, scores: Scores, hostile: np.ndarray) -> list[dict[str, Any]]:
-    """A row per client: its samples and its scores."""
-    counts, picked, rows = {part: data.counts(part) for part in PARTS}, choose(scores), []
+def client_rows(data: Clients, scores: Scores, hostile: np.ndarray, chosen: str | None = None) -> list[dict[str, Any]]:
+    """A row per client: its samples and its scores; `chosen`: the model that all take, where there is no choice."""
+    counts, rows = {part: data.counts(part) for part in PARTS}, []
+    picked = choose(scores) if chosen is None else np.full(len(data), chosen)
     shown = {k: v for k, v in scores.items() if k.endswith(("/loss", "/accuracy"))}
     for i, name in enumerate(data.names):
         row: dict[str, Any] = {"client": i, "name": name, **{part: int(counts[part][i]) for part in PARTS}}
