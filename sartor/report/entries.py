@@ -26,6 +26,7 @@ class RunFolder:
     summary: dict[str, Any] | None = None
     data: dict[str, Any] | None = None
     collaboration: dict[str, Any] | None = None
+    metrics: dict[str, Any] | None = None
 
     @property
     def seed(self) -> int:
@@ -82,6 +83,7 @@ class Material:
     tables: list[dict[str, Any]] = field(default_factory=list)  # of repeated experiments, as table.json has them
     plans: list[dict[str, Any]] = field(default_factory=list)  # of comparisons, as plan.json has them
     failures: list[str] = field(default_factory=list)
+    metrics: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # metrics.json by entry, also of references
 
     @property
     def runs(self) -> list[RunFolder]:

@@ -355,6 +355,29 @@ def per_client(clients: Sequence[dict[str, Any]], most: int = 20, metric: str | 
     return table
 
 
+SHORT = ("auroc", "balanced-accuracy", "log-loss", "ece", "mae", "rmse")  # what a run prints of its metrics
+
+
+def ranged(found: Mapping[str, Any]) -> str:
+    """A value with its interval: "0.904 [0.860, 0.943]"."""
+    if found["low"] is None or found["high"] is None:
+        return number(found["value"])
+    return f"{number(found['value'])} [{number(found['low'])}, {number(found['high'])}]"
+
+
+def metrics(found: Mapping[str, Any]) -> Table:
+    """The few that matter most, of the chosen models; the others are in metrics.json and in the report."""
+    own = found["models"]["chosen"]
+    table = _table(f"the chosen models on test data, with {found['level']:.0%} intervals")
+    for name in ("", "averaged over clients", "pooled over samples"):
+        table.add_column(name, no_wrap=True)
+    for name in SHORT:
+        if name in found["metrics"]:
+            title = found["metrics"][name]["title"]
+            table.add_row(title, *(ranged(own[how][name]) for how in ("averaged", "pooled")))
+    return table
+
+
 def by_client(rows: Sequence[dict[str, Any]], metric: str | None = None) -> Table:
     """A row per client, a column per method: the test accuracy of its chosen model."""
     methods = list(dict.fromkeys(k for r in rows for k in r if k != "client"))

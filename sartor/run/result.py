@@ -160,14 +160,14 @@ class Result:
         here = metrics_file.samples_are_here(self.data)
         need(here, "the samples of a real federation stay at its sites, so its server has no metrics of predictions.")
         need(
-            self._metrics is not None, "there are no test samples, or the model's outputs are not those of its targets."
+            self.measured is not None, "there are no test samples, or the model's outputs are not those of its targets."
         )
-        assert self._metrics is not None
-        return self._metrics
+        assert self.measured is not None
+        return self.measured
 
     @cached_property
-    def _metrics(self) -> dict[str, Any] | None:
-        """The same; None where there is nothing to measure."""
+    def measured(self) -> dict[str, Any] | None:
+        """What `metrics` gives; None where there is nothing to measure."""
         if not metrics_file.samples_are_here(self.data):
             return None
         both = {"personal": self._personal.get("personal"), "global": self._common("global")}
@@ -294,8 +294,8 @@ class Result:
             write_json(folder / "inputs.json", self.data.inputs.plain())
         if (xi := self._common("collaboration")) is not None:
             write_json(folder / "collaboration.json", {"names": self.data.names, "weights": xi.double().tolist()})
-        if self._metrics is not None:
-            write_json(folder / "metrics.json", self._metrics)
+        if self.measured is not None:
+            write_json(folder / "metrics.json", self.measured)
         write_json(folder / "summary.json", self.summary)  # last: its presence says that the run is complete
         return folder
 
