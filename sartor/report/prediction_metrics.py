@@ -57,12 +57,13 @@ def _titles(table: Mapping[str, Any]) -> list[str]:
 
 
 def _overview(table: Mapping[str, Any]) -> Table:
+    """A row for each metric, averaged and pooled beside each other for each model."""
+    columns = {f"{model}, {how}": found[how] for model, found in _models(table, BEST_FIRST).items() for how in HOW}
     rows = [
-        [model, HOW[how], *(Shown(ranged(found[how][name]), found[how][name]["value"]) for name in table["metrics"])]
-        for model, found in _models(table, BEST_FIRST).items()
-        for how in HOW
+        [about["title"], *(Shown(ranged(found[name]), found[name]["value"]) for found in columns.values())]
+        for name, about in table["metrics"].items()
     ]
-    return Table(["model", "", *_titles(table)], rows, id="metrics-table")
+    return Table(["metric", *columns], rows, id="metrics-table")
 
 
 def _clients(table: Mapping[str, Any]) -> Table:
@@ -81,11 +82,16 @@ def _by_client(table: Mapping[str, Any]) -> Chart:
         data = []
         for model, found in _models(table).items():
             each = [(r["name"], r[name]) for r in found["clients"] if r[name] is not None]
+            if not each:
+                continue
             trace: dict[str, Any] = {"type": "box", "name": model, "x": [v for _, v in each], "boxpoints": "all"}
+            trace |= {"y": [model] * len(each), "orientation": "h"}
             trace |= {"jitter": 0.5, "pointpos": 0, "customdata": [plain(n) for n, _ in each], "line": {"width": 1.5}}
             trace |= {"marker": {"color": chart_style.MODEL_MARKS[model]["color"], "size": 5}, "hoveron": "points"}
             trace |= {"fillcolor": "--soft 0.08", "hovertemplate": "%{customdata}: %{x:.3f}<extra></extra>"}
             data.append(trace)
+        if not data:  # no client has a value
+            continue
         better = "higher" if about["higher"] else "lower"
         axis = {"title": {"text": f"{about['title']} on test data (the {better} the better)"}}
         variants[about["title"]] = {"data": data, "layout": {"xaxis": axis, "showlegend": False}}
@@ -120,9 +126,12 @@ def _calibration(table: Mapping[str, Any]) -> Chart:
         trace |= {"mode": "lines+markers", "marker": mark, "line": dash, "customdata": [b["samples"] for b in bins]}
         data.append(trace | {"hovertemplate": "%{x:.2f} sure, %{y:.2f} right, %{customdata} samples"})
         rows += [[model, *(b[k] for k in ("from", "to", "confidence", "right", "samples"))] for b in bins]
-    least = min((b[3] for b in rows), default=0.0)
-    across = {"title": {"text": "probability of the predicted class"}, "range": [max(0.0, least - 0.1), 1.02]}
-    axes = {"xaxis": across, "yaxis": {"title": {"text": "share that is right"}, "range": [-0.02, 1.02]}}
+    least = max(0.0, min((min(row[3], row[4]) for row in rows), default=0.0) - 0.05)
+    across, up = (
+        {"title": {"text": text}, "range": [least, 1.02]}
+        for text in ("probability of the predicted class", "share that is right")
+    )
+    axes = {"xaxis": across, "yaxis": up}
     return Chart(
         "calibration",
         "Calibration of the pooled test samples: below the dotted line a model is surer than it should be. A mark's "
