@@ -104,9 +104,14 @@ class Stack:
         valid = torch.from_numpy(rows >= 0)
         weight = (valid.to(self.data.x.dtype) / valid.sum(-1, keepdim=True).clamp(min=1)).to(self.data.x.device)
         index = torch.from_numpy(np.ascontiguousarray(rows.clip(min=0))).to(self.data.x.device)
-        drawn = index, self.data.y[index], weight.contiguous()
+        y = self.data.y[index]
+        drawn = index, y, self._class_weighted(y, weight).contiguous()
         self._orders[stream, size] = (epochs, drawn)
         return drawn
+
+    def _class_weighted(self, y: Tensor, weight: Tensor) -> Tensor:
+        """Samples' weights in training times those of their classes, where classes have any."""
+        return weight if self.task.class_weights is None else weight * self.task.class_weights[y]
 
     def _keys(self, stream: int) -> Tensor:
         if not self.task.random:
@@ -171,7 +176,8 @@ class Stack:
     def full_loss(self, theta: Tensor) -> Tensor:
         total = theta.new_zeros(len(theta))
         for here, batch in self._sweep("train", _SWEEP):
-            total[here] += self.task.loss(theta[here], batch, train=False)
+            own = batch._replace(weight=self._class_weighted(batch.y, batch.weight))
+            total[here] += self.task.loss(theta[here], own, train=False)
         return total
 
     def full_grad(self, theta: Tensor) -> Tensor:
@@ -179,7 +185,8 @@ class Stack:
         self._afford(1)
         np.add.at(self._work.passes, self._places, 1)
         for here, batch in self._sweep("train", _SWEEP):
-            total[here] += self.task.grad(theta[here], batch, train=False)
+            own = batch._replace(weight=self._class_weighted(batch.y, batch.weight))
+            total[here] += self.task.grad(theta[here], own, train=False)
         return total
 
     def quadratic(self) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,7 @@ from ..engines import LocalEngine, SerialEngine
 from ..engines.local import problem_of
 from ..engines.predictions import kind_of
 from ..engines.threads import cores
-from ..errors import SartorError, need, unknown
+from ..errors import SartorError, need, one_of, unknown
 from ..judge.prediction_metrics import CHOOSABLE, METRICS, NUMBERS, SCORES
 from ..tasks.task import LOSSES, Loss, ModelTask
 from ..wrappers import (
@@ -44,7 +44,10 @@ from .recipe import SETTINGS, Attacked, Evaluation, Execution, Federation, Learn
 from .result import Result
 from .rounds import Run
 
-_LATER = ("metric",)  # settings that runs of before do not have: where they change nothing, these can go on
+_LATER = (
+    "metric",
+    "class_weights",
+)  # settings that runs of before do not have: where they change nothing, these can go on
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -223,6 +226,7 @@ def assembled(recipe: Recipe, clients: Clients, folder: Path | None = None) -> t
         recipe.rounds,
         seed=recipe.seed,
         loss=full.loss,
+        class_weights=recipe.class_weights,
         federation=recipe.group(Federation),
         attack=full.group(Attacked),
         privacy=privacy(full),
@@ -256,6 +260,7 @@ def prepare(
     seed: int = Learning.seed,
     loss: str | Loss | None = None,
     metric: Loss | None = None,
+    class_weights: str = Learning.class_weights,
     pretrained: bool = False,
     compile: bool = False,
     unseen: Clients | None = None,
@@ -298,6 +303,7 @@ def prepare(
     own = copy.deepcopy(model).to(device, dtype)  # the user's model stays as it is
     task = ModelTask(own, loss, compile=compile, metric=metric)
     _check_fit(task, clients)
+    task.class_weights = _class_weights(class_weights, task, clients)
     task.named_metric = _named_metric(evaluation.metric, metric, task, clients, traffic)
     problem = problem_of(task, clients, seed, pretrained)
     server, start = method.init(problem)
@@ -337,6 +343,23 @@ def prepare(
     }
     late = None if unseen is None else unseen.to(device, dtype)
     return Result(run, task, clients, settings | (about or {}), privacy, late, federation.unseen_steps)
+
+
+def _class_weights(wanted: str, task: ModelTask, clients: Clients) -> torch.Tensor | None:
+    """[k] with n samples in all clients' training data, n_c of a class: n / (number of classes there are · n_c)."""
+    one_of("a run", "class_weights", wanted, ("none", "balanced"))
+    if wanted == "none":
+        return None
+    classes = clients.classes is not None and not clients.y.is_floating_point()
+    need(classes, "--class-weights balanced needs targets that are classes, not numbers or -1/+1; use none.")
+    need(
+        not task.has_statistics,
+        "--class-weights balanced does not go with batch normalisation, whose statistics would be weighted, too; "
+        "use another model, or none.",
+    )
+    rows = [clients.y[clients.rows(i, "train")] for i in range(len(clients))]
+    counts = torch.bincount(torch.cat(rows), minlength=clients.classes or 0).to(clients.x.dtype)
+    return torch.where(counts > 0, counts.sum() / ((counts > 0).sum() * counts.clamp(min=1)), 1.0)
 
 
 def _named_metric(name: str, own: Loss | None, task: ModelTask, clients: Clients, traffic: Traffic) -> str | None:

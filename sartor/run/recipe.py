@@ -140,6 +140,12 @@ class Learning(Settings):
         auto=True,
     )
     loss: str | None = setting(None, "cross-entropy, squared or hinge [what fits the model]", names="losses")
+    class_weights: str = setting(
+        "none",
+        "what samples count in training: all alike (none), or every class the same in all clients together (balanced)",
+        choices=("none", "balanced"),
+        undeployed="sites do not tell how many samples of each class they have",
+    )
     rounds: int = setting(50, "communication rounds", common=True, free=True, least=1)
     seed: int = setting(
         0, "the seed; the random seed; results depend only on it and the settings", common=True, least=0, below=2**63

@@ -29,6 +29,7 @@ class Bowl:
     kind: str = "custom"
     metric: Callable[[Tensor, Tensor], Tensor] | None = None
     named_metric: str | None = None
+    class_weights: Tensor | None = None
     blocks: dict[str, slice] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
