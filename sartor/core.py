@@ -31,7 +31,9 @@ class Batch(NamedTuple):
 
     x: Tensor  # [a, b, ...]
     y: Tensor  # [a, b, ...]
-    weight: Tensor  # [a, b], each row sums to 1: a client's loss is the weighted sum of its samples' losses
+    # [a, b], each row sums to 1 (in the mean, where classes have weights): a client's loss is the weighted sum of its
+    # samples' losses
+    weight: Tensor
     key: Tensor  # [a] int64: what random layers (dropout) draw from; a function of seed, round, client and step
 
 
@@ -205,6 +207,8 @@ class Task(Protocol):
     has_statistics: bool  # needs `statistics` of a client's own data to predict (batch normalisation)
     kind: str  # the loss by name
     metric: Callable[[Tensor, Tensor], Tensor] | None  # a user's own, in place of accuracy or R²
+    named_metric: str | None  # one of judge/prediction_metrics.py in their place
+    class_weights: Tensor | None  # [k] what a sample of each class counts in training; none: all alike
     blocks: dict[str, slice]  # the parameters by name: their coordinates in θ
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import need
+from ..errors import need, unknown
 from . import completion
 from .console import app, err, out, say_columns, say_where, somewhere, vacant
 from .options import (
@@ -59,6 +60,14 @@ def compare(
     folder: Annotated[
         Path | None, typer.Option("--out", help="folder for all results; finished runs in it are not repeated")
     ] = None,
+    references: Annotated[
+        str,
+        typer.Option(
+            help="what people would use instead, beside the methods: pooled-linear, local-linear, pooled-trees, "
+            "local-trees; separated by commas",
+            autocompletion=completion.words("pooled-linear", "local-linear", "pooled-trees", "local-trees"),
+        ),
+    ] = "",
     own_steps: OwnSteps = False,
     track: Track = None,
     as_json: Json = False,
@@ -78,10 +87,15 @@ def compare(
     from ..run.trackers import check
     from ..spelling import split_compressor, split_list
     from ..study.compare import compare as compare_all
+    from ..study.references import REFERENCES
     from ..study.scenarios import Scenario, scenarios
     from ..study.verdict import verdict
 
     check(track or [])
+    others = split_list(references, "references") if references else []
+    for name in others:
+        if name not in REFERENCES:
+            raise unknown("reference", name, REFERENCES)
     given, best = _tuned(ctx, tuned) if tuned is not None else (ctx.params, {})
     names, each_seed = split_list(given["methods"], "methods"), numbers(seeds, int, "seeds")
     plainly = list(dict.fromkeys(split_compressor(name)[0] for name in names))  # without their compressors
@@ -105,7 +119,7 @@ def compare(
         first = split(base.replace(seed=each_seed[0]), dataset)
         out.print(describe(first.about) + f" (seed {each_seed[0]})")
         say_columns(first)
-    steps = compare_all(base, names, each_seed, dataset, folder, own, grid, given["own_steps"])
+    steps = compare_all(base, names, each_seed, dataset, folder, own, grid, given["own_steps"], others)
     table = _play_all(steps, base.rounds, talk, track or [])
     found, rows = verdict(table), table.rows()
     drawn = keep(folder, table, found) if folder is not None else True
@@ -114,7 +128,7 @@ def compare(
     if talk:
         each = table.by_client()
         if dealt(base, dataset).startswith("natural") and len(each) <= MOST_CLIENTS:
-            out.print(terminal.by_client(each))
+            out.print(terminal.by_client(each, rows[0]["metric"]))
         out.print(terminal.comparison(rows, out))
         out.print("\n".join(filter(None, [terminal.explain(rows, len(each_seed)), judged(found)])))
         say_where(folder)
@@ -150,6 +164,7 @@ def _shares(attackers: str | None, attack: str) -> list[float]:
 
 def keep(folder: Path, table: Comparison, found: dict[str, Any]) -> bool:
     """Write what a comparison leaves; False where a plot could not be drawn."""
+    from ..judge.prediction_metrics import score_name
     from ..report import page, robustness
     from ..report.chart_style import FLOOR
     from ..storage import write_json
@@ -158,8 +173,9 @@ def keep(folder: Path, table: Comparison, found: dict[str, Any]) -> bool:
     write_json(folder / "significance.json", found)
     write_json(folder / "clients.json", table.by_client())
     page.write(folder / "report.html", [folder])
-    lines = robustness.panels(table.rows())
-    return not lines or robustness.write_png(folder / "robustness.png", lines, FLOOR)
+    rows = table.rows()
+    lines, turned = robustness.panels(rows), "−" in score_name(rows[0]["metric"])
+    return not lines or robustness.write_png(folder / "robustness.png", lines, -math.inf if turned else FLOOR)
 
 
 def _play_all(steps: Iterator[Step], rounds: int, talk: bool, track: list[str]) -> Comparison:

@@ -136,7 +136,11 @@ def _play(recipe: Recipe, split: Clients, folder: Path | None, quiet: bool, trac
 def _show(result: Result, folder: Path | None) -> None:
     from ..report import terminal
 
-    out.print(terminal.per_client(result.clients))
+    out.print(terminal.per_client(result.clients, metric=result.summary.get("metric")))
+    if (found := result.measured) is not None:
+        out.print(terminal.metrics(found))
+        for note in found["notes"]:
+            out.print(f"{note}.")
     out.print(terminal.one_line(result.summary))
     for warning in result.summary["warnings"]:
         out.print(f"warning: {warning}")

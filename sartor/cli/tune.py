@@ -88,6 +88,7 @@ def tune(
 
 def _show_tuning(tuning: Tuning, folder: Path | None) -> None:
     from ..report import terminal
+    from ..study.tune import scored_by
 
     words = []
     for method, trials in tuning.trials.items():
@@ -96,7 +97,7 @@ def _show_tuning(tuning: Tuning, folder: Path | None) -> None:
         work = "-" if best is None or best.gradients is None else f"{best.gradients:.0f}"
         words.append([method, *scores, work, f"{len(trials)}" + (f" ({failed} failed)" if failed else "")])
     heads = ["method", "defaults", "best", "gradients per client", "trials"]
-    out.print(terminal.lines("validation accuracy", heads, words))
+    out.print(terminal.lines(f"validation {scored_by(tuning.base.metric)}", heads, words))
     out.print(terminal.work(tuning.base.local_steps, tuning.own_work()))
     out.print("Mean over clients (chosen models) and seeds; no test data were looked at. To compare with the best:")
     for method in tuning.trials:

@@ -14,8 +14,11 @@ from ..core import Back, Batch, ClientLoss, Coupling, Dense, Plan, State, Task
 from ..couplings import Free, Quadratic
 from ..data.clients import Clients
 from ..errors import need
+from ..judge.metric_intervals import values
+from ..judge.prediction_metrics import METRICS
 from ..seeds import hashes, orders
 from ..tasks import compiled, convex, linear_steps
+from .predictions import kind_of, merit_of_each, predicted
 
 _SWEEP = 1024  # samples of each client that a pass without training looks at in one go
 _BATCH = 20  # samples of a minibatch, where a client has drawn none: those of the solvers' defaults
@@ -101,9 +104,14 @@ class Stack:
         valid = torch.from_numpy(rows >= 0)
         weight = (valid.to(self.data.x.dtype) / valid.sum(-1, keepdim=True).clamp(min=1)).to(self.data.x.device)
         index = torch.from_numpy(np.ascontiguousarray(rows.clip(min=0))).to(self.data.x.device)
-        drawn = index, self.data.y[index], weight.contiguous()
+        y = self.data.y[index]
+        drawn = index, y, self._class_weighted(y, weight).contiguous()
         self._orders[stream, size] = (epochs, drawn)
         return drawn
+
+    def _class_weighted(self, y: Tensor, weight: Tensor) -> Tensor:
+        """Samples' weights in training times those of their classes, where classes have any."""
+        return weight if self.task.class_weights is None else weight * self.task.class_weights[y]
 
     def _keys(self, stream: int) -> Tensor:
         if not self.task.random:
@@ -168,14 +176,16 @@ class Stack:
     def full_loss(self, theta: Tensor) -> Tensor:
         total = theta.new_zeros(len(theta))
         for here, batch in self._sweep("train", _SWEEP):
-            total[here] += self.task.loss(theta[here], batch, train=False)
+            own = batch._replace(weight=self._class_weighted(batch.y, batch.weight))
+            total[here] += self.task.loss(theta[here], own, train=False)
         return total
 
     def full_grad(self, theta: Tensor) -> Tensor:
         total = torch.zeros_like(theta)
         self._count_pass()
         for here, batch in self._sweep("train", _SWEEP):
-            total[here] += self.task.grad(theta[here], batch, train=False)
+            own = batch._replace(weight=self._class_weighted(batch.y, batch.weight))
+            total[here] += self.task.grad(theta[here], own, train=False)
         return total
 
     def quadratic(self) -> tuple[Tensor, Tensor]:
@@ -187,7 +197,8 @@ class Stack:
         if dense is None or len(dense.biases) > 1 or dense.loss not in convex.LOSSES:
             return _FullPasses(self)
         _, batch = next(self._sweep("train", int(self.counts.max())))
-        return _Counted(self, dense, batch)
+        own = batch._replace(weight=self._class_weighted(batch.y, batch.weight))
+        return _Counted(self, dense, own)
 
     def validation(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         count = torch.as_tensor(self.data.counts("validation")[self.ids], device=theta.device)
@@ -253,8 +264,23 @@ class Stack:
 
     @torch.no_grad()
     def score(self, theta: Tensor, part: str) -> tuple[Tensor, Tensor]:
-        """Mean loss and accuracy (R² for regression; or the user's own metric) [c] of each client's model on a part;
-        NaN where it is empty."""
+        """Mean loss and accuracy (R² for regression; the user's own metric; or the named one, with the sign that makes
+        it the higher the better) [c] of each client's model on a part; NaN where it is empty, and where the named
+        metric is not defined (AUROC of one class)."""
+        loss, score = self._score(theta, part)
+        return loss, score if self.task.named_metric is None else self._named(theta, part, self.task.named_metric)
+
+    def _named(self, theta: Tensor, part: str, name: str) -> Tensor:
+        kind, found = kind_of(self.task, self.data), []
+        for client, output in zip(self.ids, self.outputs(theta, part), strict=True):
+            y = self.data.y[self.data.rows(int(client), part)]
+            said = predicted(kind, y.cpu().numpy(), output.double().cpu().numpy(), self.data.inputs)
+            value = values([name], said)[name]
+            found.append(np.nan if value is None else METRICS[name].sign * value)
+        return torch.tensor(found, dtype=torch.float64, device=theta.device)
+
+    @torch.no_grad()
+    def _score(self, theta: Tensor, part: str) -> tuple[Tensor, Tensor]:
         count = torch.as_tensor(self.data.counts(part)[self.ids], dtype=torch.float64, device=theta.device)
         loss, right, square = (torch.zeros_like(count) for _ in range(3))
         total, total_square = torch.zeros_like(count), torch.zeros_like(count)
@@ -281,22 +307,48 @@ class Stack:
         return loss / count, torch.where(count > 0, fit, torch.nan)
 
     @torch.no_grad()
+    def outputs(self, theta: Tensor, part: str) -> list[Tensor]:
+        """Of each client [n_i, ...] what its model says of every sample of a part."""
+        own, found = self.statistics(theta), [list[Tensor]() for _ in self.ids]
+        for here, batch in self._sweep(part, _SWEEP):
+            output = self.task.predict(row_of(theta, here), batch.x, {k: v[here] for k, v in own.items()})
+            for at, row, weight in zip(here.tolist(), output, batch.weight, strict=True):
+                found[at].append(row[: int((weight > 0).sum())])
+        empty = self.task.predict(theta[:1], self.data.x[:1][None], {k: v[:1] for k, v in own.items()})[0, :0]
+        return [torch.cat(rows) if rows else empty for rows in found]
+
+    @torch.no_grad()
     def merits(self, theta: Tensor) -> Tensor:
         """[c, n] how good each client's model is on each of its validation samples, NaN where it has no more: 1 where
         the class is right and else 0 (or the user's own metric); for regression 1 − squared error / variance of the
-        client's training targets. R² itself would divide by the variance of what may be two samples."""
+        client's training targets. R² itself would divide by the variance of what may be two samples. With a named
+        metric what it is, or what stands for it, of a single sample (`merit_of_each`)."""
         counts, own, at = self.data.counts("validation")[self.ids], self.statistics(theta), 0
         out = torch.full((len(theta), int(counts.max(initial=0))), torch.nan, dtype=torch.float64, device=theta.device)
         unit = None if self.data.classes is not None or self.task.metric is not None else self._target_variance()
         for here, batch in self._sweep("validation", _SWEEP):
             output = self.task.predict(row_of(theta, here), batch.x, {k: v[here] for k, v in own.items()})
-            if unit is None:
+            if self.task.named_metric is not None:
+                kind = kind_of(self.task, self.data)
+                found = merit_of_each(self.task.named_metric, kind, output, batch.y, self._class_shares(here))
+            elif unit is None:
                 found = self.task.correct(output, batch.y)
             else:
                 found = 1 - (output.reshape(batch.y.shape) - batch.y).to(torch.float64) ** 2 / unit[here, None]
             out[here, at : at + found.shape[1]] = torch.where(batch.weight > 0, found, torch.nan)
             at += _SWEEP
         return out
+
+    def _class_shares(self, here: Tensor) -> Tensor:
+        """[a, k] of each client's validation samples those of each class, times the classes that it has."""
+        if self.data.classes is None:
+            return torch.ones(0)
+        rows = []
+        for at in here.tolist():
+            y = self.data.y[self.data.rows(int(self.ids[at]), "validation")]
+            counts = torch.bincount((y > 0).long() if y.is_floating_point() else y, minlength=self.data.classes)
+            rows.append((counts > 0).sum() * counts.double() / len(y))
+        return torch.stack(rows)
 
     def _target_variance(self) -> Tensor:
         """[c] of each client's training targets; 1 where they are all alike."""

@@ -57,8 +57,8 @@ def holm(p: Sequence[float]) -> list[float]:
     return out.tolist()
 
 
-def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
-    """The bootstrap percentile interval of the mean of one number per seed; None for fewer than two.
+def interval(values: Sequence[float], level: float = 0.95, resamples: int = RESAMPLES) -> tuple[float, float] | None:
+    """The bootstrap percentile interval of the mean of one number per seed, or per client; None for fewer than two.
 
     Seeded by us, so it is a function of the values. With few seeds it is too narrow: three of them cover the truth
     about three times in four, not nineteen in twenty.
@@ -67,6 +67,6 @@ def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float
     x = np.asarray(values, dtype=float)
     if len(x) < 2:
         return None
-    draws = stream(0, "bootstrap").integers(len(x), size=(RESAMPLES, len(x)))
+    draws = stream(0, "bootstrap").integers(len(x), size=(resamples, len(x)))
     low, high = np.quantile(x[draws].mean(1), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)

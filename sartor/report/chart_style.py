@@ -42,8 +42,8 @@ def shade(place: int, many: bool = False) -> str:
 
 
 def scores(title: str) -> dict[str, Any]:
-    """An axis of accuracies or R²."""
-    return {"title": {"text": title}, "autorangeoptions": {"clipmin": FLOOR}}
+    """An axis of accuracies or R²; of −RMSE and the like, which have other units, without a floor."""
+    return {"title": {"text": title}} | ({} if "−" in title else {"autorangeoptions": {"clipmin": FLOOR}})
 
 
 # --- PNG --------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..judge.prediction_metrics import score_name
 from ..study.compare import Comparison
 from ..study.scenarios import Scenario, attacked
 
@@ -25,6 +26,7 @@ class RunFolder:
     summary: dict[str, Any] | None = None
     data: dict[str, Any] | None = None
     collaboration: dict[str, Any] | None = None
+    metrics: dict[str, Any] | None = None
 
     @property
     def seed(self) -> int:
@@ -81,6 +83,7 @@ class Material:
     tables: list[dict[str, Any]] = field(default_factory=list)  # of repeated experiments, as table.json has them
     plans: list[dict[str, Any]] = field(default_factory=list)  # of comparisons, as plan.json has them
     failures: list[str] = field(default_factory=list)
+    metrics: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # metrics.json by entry, also of references
 
     @property
     def runs(self) -> list[RunFolder]:
@@ -88,7 +91,10 @@ class Material:
 
     @property
     def score(self) -> str:
-        """What `accuracy` is called: R² where targets are numbers."""
+        """What `accuracy` is called: R² where targets are numbers, the metric where runs go by one that has a name."""
+        named = {(run.summary or {}).get("metric") or run.recipe.get("metric", "auto") for run in self.runs}
+        if len(named) == 1 and (metric := named.pop()) != "auto":
+            return score_name(metric)
         kinds = {run.data.get("classes", 0) is None for run in self.runs if run.data is not None}
         return "R²" if kinds == {True} else "accuracy" if True not in kinds else "accuracy (R² for regression)"
 

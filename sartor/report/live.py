@@ -20,7 +20,7 @@ from ..study.compare import PLAN
 from ..study.scenarios import Scenario
 from . import curves, overview
 from .entries import Material, RunFolder
-from .material import read, read_run
+from .material import read, read_cell, read_run
 from .page import html_of
 from .pieces import Chart, Section, Shown, Table, Words, safe_json, text_of
 from .terminal import cell_name, left
@@ -91,7 +91,7 @@ def _progress(folder: Path, material: Material) -> list[list[Any]]:
     for i, cell in enumerate(read_json(folder / PLAN, PLANNED)["cells"]):
         place = folder / cell["folder"]
         scenario = Scenario(cell["attack"], cell["attackers"], cell["aggregator"])
-        run = read_run(place) if (place / "recipe.toml").is_file() else None
+        run = read_cell(place)
         found.append(_row(cell_name(cell["method"], scenario, cell["seed"]), run, ended.get(i)))
     return found
 

@@ -18,6 +18,7 @@ from ..run.folder_schema import (
     DATA,
     EXPERIMENT,
     HISTORY,
+    METRICS,
     RECORD,
     SIGNIFICANCE,
     SUMMARY,
@@ -52,6 +53,7 @@ def read(folders: Sequence[Path]) -> Material:
     entries = _entries(cells)
     _by_folder(entries)
     material.entries = [*entries, *material.entries]
+    material.metrics = _metrics(cells, entries)
     lone = len(cells) == 1 and not material.plans and not material.tables
     if cells and not lone:
         material.comparison = _comparison(cells, material)
@@ -72,7 +74,13 @@ def read_run(folder: Path) -> RunFolder:
     run.summary = _found(folder / "summary.json", SUMMARY)
     run.data = _found(folder / "data.json", DATA)
     run.collaboration = _found(folder / "collaboration.json", COLLABORATION)
+    run.metrics = _found(folder / "metrics.json", METRICS)
     return run
+
+
+def read_cell(place: Path) -> RunFolder | None:
+    """A cell of a comparison, if it has begun; a reference has no recipe, and is there when it has ended."""
+    return read_run(place) if any((place / name).is_file() for name in ("recipe.toml", "summary.json")) else None
 
 
 def _recipe(values: dict[str, Any], where: Path) -> dict[str, Any]:
@@ -115,7 +123,7 @@ def _compared(folder: Path, material: Material) -> list[Found]:
     cells = []
     for i, row in enumerate(plan["cells"]):
         place = folder / row["folder"]
-        run = read_run(place) if (place / "recipe.toml").is_file() else None
+        run = read_cell(place)
         summary = run.summary if run is not None else None
         if summary is None and len(ended) == len(plan["cells"]):
             summary = ended[i]  # it failed, or was refused
@@ -154,6 +162,18 @@ def _by_settings(entries: Sequence[ReportEntry]) -> None:
         for entry, recipe in zip(alike, recipes, strict=True):
             said = (f"{k.removeprefix('settings.')}={recipe[k]}" for k in settings or keys if k in recipe)
             entry.method = ", ".join([entry.method, *said])
+
+
+def _metrics(cells: Sequence[Found], entries: Sequence[ReportEntry]) -> dict[str, list[dict[str, Any]]]:
+    """The metrics of every seed, by what the report calls them."""
+    names = {id(run): entry.name for entry in entries for run in entry.runs}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for method, scenario, _, run, summary in cells:
+        if run is not None and run.metrics is not None:
+            mark = (summary or {}).get("reference")
+            name = names.get(id(run), ", ".join([method, *scenario.words()]) + (f" ({mark})" if mark else ""))
+            found.setdefault(name, []).append(run.metrics)
+    return found
 
 
 def _comparison(cells: Sequence[Found], material: Material) -> Comparison:

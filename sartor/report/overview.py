@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..judge.metrics import SHOWN
+from ..judge.prediction_metrics import score_name
 from ..study.compare import Comparison
 from ..study.scenarios import Scenario, attacked
 from . import chart_style
@@ -46,7 +47,8 @@ def _best(table: Comparison) -> list[str]:
         return []
     best = max(good, key=lambda r: float(r["chosen"]["accuracy_mean"]))
     alone = next((r["chosen"]["accuracy_mean"] for r in good if r["method"] == "local"), None)
-    text = f"The best is {best['method']}: {best['chosen']['accuracy_mean']:.3f} in the mean over clients"
+    who = f"{best['method']} ({best['reference']})" if best["reference"] else best["method"]
+    text = f"The best is {who}: {best['chosen']['accuracy_mean']:.3f} in the mean over clients"
     text += f" (worst 10%: {best['chosen']['accuracy_worst10']:.3f})"
     return [text + (f", where clients that train alone have {alone:.3f}." if alone is not None else ".")]
 
@@ -60,7 +62,8 @@ def _compared(material: Material, table: Comparison) -> Section:
     parts: list[Part] = []
     if len(table.scenarios) == 1 and (chart := _dots(rows, material.score)) is not None:
         parts.append(chart)
-    said = "Test accuracy (R² for regression) over benign clients: mean ± standard deviation, worst 10%."
+    score = score_name(rows[0]["metric"] if rows else None)
+    said = f"Test {score} over benign clients: mean ± standard deviation, worst 10%."
     parts += [Words(said), _methods(rows)]
     for line in explain(rows, seeds).splitlines():
         parts.append(Words(line, "warn" if line.startswith("warning,") or " failed, " in line else "soft"))
@@ -122,7 +125,15 @@ def _methods(rows: Sequence[dict[str, Any]]) -> Table:
         gain = Shown(against(r), None if r["gain"] is None else r["gain"] - r["lose"])
         work = Shown(gradients(r, rows), r["gradients"] and r["gradients"]["total"])
         cells.append(
-            [row_name(r) + star, *scores, gain, work, *spent, *(column[i] for column in more.values()), seconds]
+            [
+                (f"{row_name(r)} ({r['reference']})" if r["reference"] else row_name(r)) + star,
+                *scores,
+                gain,
+                work,
+                *spent,
+                *(column[i] for column in more.values()),
+                seconds,
+            ]
         )
     heads = [m if m != "oracle" else "oracle (on test data)" for m in models]
     paid = [name.replace("\n", " ") for name in more]

@@ -15,7 +15,18 @@ from importlib import resources
 from pathlib import Path
 
 from ..storage import write_text
-from . import citations, clients, collaboration, curves, fairness, overview, repeat, robustness, skew
+from . import (
+    citations,
+    clients,
+    collaboration,
+    curves,
+    fairness,
+    overview,
+    prediction_metrics,
+    repeat,
+    robustness,
+    skew,
+)
 from .entries import Material
 from .material import read
 from .pieces import Section, Words, written
@@ -40,6 +51,7 @@ def sections(material: Material) -> list[Section]:
         *overview.sections(material),
         robustness.section(material),
         clients.section(material),
+        prediction_metrics.section(material),
         curves.section(material),
         fairness.section(material),
         overview.by_client(material),

@@ -76,6 +76,7 @@ def of_comparison(plan: Mapping[str, Any]) -> str:
     words = ["sartor", "compare", "--methods", ",".join(plan["methods"])]
     words += ["--seeds", ",".join(map(str, plan["seeds"])), *_options(plan["recipe"], skip=Scenario._fields)]
     words += [] if plan["recipe"].get("local_steps") else ["--own-steps"]
+    words += ["--references", ",".join(plan["references"])] if plan.get("references") else []
     plain = {"attack": ["none"], "attackers": [0.0], "aggregator": ["mean"]}
     for key in Scenario._fields:
         values = list(dict.fromkeys(c[key] for c in plan["cells"]))

@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..judge.metrics import SHOWN
+from ..judge.prediction_metrics import score_name
 from ..run.bytes import written
 from ..study.compare import Cell
 from ..study.scenarios import Scenario
@@ -153,7 +154,7 @@ def work(steps: int | None, own: Mapping[str, str]) -> str:
 
 def work_of(rows: Sequence[dict[str, Any]]) -> str:
     """The same from a comparison's rows; where they do not agree, each has its own."""
-    given = {r["local_steps"] for r in rows if not r["own_work"] and r["seeds"]}
+    given = {r["local_steps"] for r in rows if not r["own_work"] and r["seeds"] and not r["reference"]}
     own = {row_name(r): r["own_work"] for r in rows if r["own_work"]}
     return work(given.pop() if len(given) == 1 else None, own)
 
@@ -175,7 +176,7 @@ def grid(rows: Sequence[dict[str, Any]]) -> Table:
     column for each share of attackers."""
     shares = sorted({r["attackers"] for r in rows})
     attacks = list(dict.fromkeys(r["attack"] for r in rows if r["attack"] != "none")) or ["none"]
-    table = _table("mean test accuracy over benign clients (R² for regression), by share of attackers")
+    table = _table(_titled("mean test {} over benign clients{}, by share of attackers", _metric(rows)))
     for name in ("attack", "method", "model"):
         table.add_column(name, overflow="fold", no_wrap=name == "model")
     for share in shares:
@@ -204,9 +205,21 @@ def _score(row: dict[str, Any] | None, model: str) -> str:
     return "no test data" if row["seeds"] else "refused" if row["refused"] else "failed"
 
 
+def _metric(rows: Sequence[dict[str, Any]]) -> str | None:
+    """What the rows of a comparison go by, where it is not accuracy or R²."""
+    return next((r["metric"] for r in rows), None)
+
+
+def _titled(title: str, metric: str | None) -> str:
+    """A title with the name of its scores."""
+    if metric is None:
+        return title.format("accuracy", " (R² for regression)")
+    return title.format(score_name(metric), "")
+
+
 def _comparison(rows: Sequence[dict[str, Any]], wide: bool) -> Table:
     best = max((r["chosen"]["accuracy_mean"] for r in rows if r["chosen"]), default=None)
-    table = _table("test accuracy over clients (R² for regression)")
+    table = _table(_titled("test {} over clients{}", _metric(rows)))
     table.add_column("method", no_wrap=True)
     for name in [f"{m}\nmean   ±std worst" for m in SHOWN] if wide else ["model", "mean", "std", "worst"]:
         table.add_column(name, no_wrap=True, justify="left" if wide or name == "model" else "right")
@@ -240,7 +253,12 @@ def lines(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Tab
 
 def _one_row(r: dict[str, Any], cost: list[str], star: str) -> list[list[str]]:
     words = [cell(r[m]) for m in SHOWN] if r["seeds"] else ["failed", "failed", "failed"]
-    return [[r["method"], *words[:-1], words[-1] + star, *cost]]
+    return [[_marked(r), *words[:-1], words[-1] + star, *cost]]
+
+
+def _marked(row: dict[str, Any]) -> str:
+    """The method; a reference with its mark, which `explain` explains."""
+    return f"{row['method']} ‡" if row["reference"] else str(row["method"])
 
 
 def _row_per_model(r: dict[str, Any], cost: list[str], star: str) -> list[list[str]]:
@@ -249,7 +267,7 @@ def _row_per_model(r: dict[str, Any], cost: list[str], star: str) -> list[list[s
     lines = [[m, *(number(r[m][k]) for k in fields)] for m in SHOWN if r[m]]
     lines = lines or [["-" if r["seeds"] else "failed", "-", "-", "-"]]
     lines[-1][0] += star
-    names, costs = [r["method"]] + [""] * len(lines), [[""] * len(cost)] * (len(lines) - 1) + [cost]
+    names, costs = [_marked(r)] + [""] * len(lines), [[""] * len(cost)] * (len(lines) - 1) + [cost]
     return [[name, *line, *own] for name, line, own in zip(names, lines, costs, strict=False)]
 
 
@@ -273,6 +291,11 @@ def explain(rows: Sequence[dict[str, Any]], seeds: int) -> str:
         lines.append(
             f"vs local: of {of} clients over all seeds, how many are better (+) and worse (−) off with their "
             "chosen model than alone."
+        )
+    if any(r["reference"] for r in rows):
+        lines.append(
+            "‡ reference, not federated: scikit-learn on everybody's samples (pooled) or on each client's own (local), "
+            "training and validation together."
         )
     if any(r["unseen"] for r in rows):
         lines += [f"unseen, {row_name(r)}: {unseen(r['unseen'])}." for r in rows if r["unseen"]]
@@ -312,9 +335,9 @@ def row_name(row: dict[str, Any]) -> str:
     return ", ".join([row["method"], *row["scenario"].words()])
 
 
-def per_client(clients: Sequence[dict[str, Any]], most: int = 20) -> Table:
+def per_client(clients: Sequence[dict[str, Any]], most: int = 20, metric: str | None = None) -> Table:
     """A row per client of one run."""
-    table = _table("test accuracy per client (R² for regression)")
+    table = _table(_titled("test {} per client{}", metric))
     table.add_column("client")
     for name in ("train", "validation", "test", *SHOWN):
         table.add_column(name, justify="right")
@@ -332,10 +355,33 @@ def per_client(clients: Sequence[dict[str, Any]], most: int = 20) -> Table:
     return table
 
 
-def by_client(rows: Sequence[dict[str, Any]]) -> Table:
+SHORT = ("auroc", "balanced-accuracy", "log-loss", "ece", "mae", "rmse")  # what a run prints of its metrics
+
+
+def ranged(found: Mapping[str, Any]) -> str:
+    """A value with its interval: "0.904 [0.860, 0.943]"."""
+    if found["low"] is None or found["high"] is None:
+        return number(found["value"])
+    return f"{number(found['value'])} [{number(found['low'])}, {number(found['high'])}]"
+
+
+def metrics(found: Mapping[str, Any]) -> Table:
+    """The few that matter most, of the chosen models; the others are in metrics.json and in the report."""
+    own = found["models"]["chosen"]
+    table = _table(f"the chosen models on test data, with {found['level']:.0%} intervals")
+    for name in ("", "averaged over clients", "pooled over samples"):
+        table.add_column(name, no_wrap=True)
+    for name in SHORT:
+        if name in found["metrics"]:
+            title = found["metrics"][name]["title"]
+            table.add_row(title, *(ranged(own[how][name]) for how in ("averaged", "pooled")))
+    return table
+
+
+def by_client(rows: Sequence[dict[str, Any]], metric: str | None = None) -> Table:
     """A row per client, a column per method: the test accuracy of its chosen model."""
     methods = list(dict.fromkeys(k for r in rows for k in r if k != "client"))
-    table = _table("test accuracy of each client's chosen model (R² for regression), mean over seeds")
+    table = _table(_titled("test {} of each client's chosen model{}, mean over seeds", metric))
     table.add_column("client")
     for method in methods:
         table.add_column(method, justify="right")
@@ -363,13 +409,18 @@ def one_line(summary: dict[str, Any]) -> str:
     if summary["report"] == "best":
         rounds += f" (reported: round {summary['reported_round']}, the best on validation data)"
     return (
-        f"{summary['method']} after {rounds}: {models or 'no test data'}; {megabytes(summary['bytes_up'])} MB up, "
+        f"{summary['method']} after {rounds}: {_scored_by(summary)}{models or 'no test data'}; "
+        f"{megabytes(summary['bytes_up'])} MB up, "
         f"{megabytes(summary['bytes_down'])} MB down, {evaluated(summary)}{summary['seconds']:.1f} s{speed(summary)}"
         f"{thrift(summary)}"
         f"{trouble(summary)}"
         f"{'; ' + unseen(held) if (held := summary.get('unseen')) else ''}"
         f"{'; ' + private(found) if (found := summary.get('privacy')) else ''}"
     )
+
+
+def _scored_by(summary: dict[str, Any]) -> str:
+    return f"{score_name(summary['metric'])} " if summary.get("metric") else ""
 
 
 def evaluated(summary: dict[str, Any]) -> str:

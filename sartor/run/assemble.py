@@ -20,8 +20,10 @@ from ..core import Engine, Method
 from ..data import Clients, Dataset
 from ..engines import LocalEngine, SerialEngine
 from ..engines.local import problem_of
+from ..engines.predictions import kind_of
 from ..engines.threads import cores
-from ..errors import SartorError, need, unknown
+from ..errors import SartorError, need, one_of, unknown
+from ..judge.prediction_metrics import CHOOSABLE, METRICS, NUMBERS, SCORES
 from ..methods import entry
 from ..tasks.task import LOSSES, Loss, ModelTask
 from ..wrappers import (
@@ -43,6 +45,10 @@ from .recipe import SETTINGS, Attacked, Evaluation, Execution, Federation, Learn
 from .result import Result
 from .rounds import Run
 
+_LATER = (
+    "metric",
+    "class_weights",
+)  # settings that runs of before do not have: where they change nothing, these can go on
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -192,6 +198,7 @@ def fingerprint(full: Recipe, clients: Clients) -> str:
     """What a checkpoint must agree with to be continued: the data, and all settings of a complete recipe that are not
     free."""
     kept = {name: value for name, value in full.values().items() if not SETTINGS[name].free}
+    kept = {name: value for name, value in kept.items() if name not in _LATER or value != SETTINGS[name].default}
     found = hashlib.sha256(json.dumps(kept, sort_keys=True).encode())
     for array in (clients.x.cpu().numpy(), clients.y.cpu().numpy(), clients.bounds):
         found.update(np.ascontiguousarray(array).data)
@@ -233,6 +240,7 @@ def assembled(recipe: Recipe, clients: Clients, folder: Path | None = None) -> t
         recipe.rounds,
         seed=recipe.seed,
         loss=full.loss,
+        class_weights=recipe.class_weights,
         federation=recipe.group(Federation),
         attack=full.group(Attacked),
         privacy=privacy(full),
@@ -266,6 +274,7 @@ def prepare(
     seed: int = Learning.seed,
     loss: str | Loss | None = None,
     metric: Loss | None = None,
+    class_weights: str = Learning.class_weights,
     pretrained: bool = False,
     compile: bool = False,
     unseen: Clients | None = None,
@@ -308,6 +317,8 @@ def prepare(
     own = copy.deepcopy(model).to(device, dtype)  # the user's model stays as it is
     task = ModelTask(own, loss, compile=compile, metric=metric)
     _check_fit(task, clients)
+    task.class_weights = _class_weights(class_weights, task, clients)
+    task.named_metric = _named_metric(evaluation.metric, metric, task, clients, traffic)
     problem = problem_of(task, clients, seed, pretrained)
     server, start = method.init(problem)
     played = _with_aggregator(method, method.shared(server) is not None, cohort, len(clients))
@@ -326,6 +337,7 @@ def prepare(
     memory.check(method, problem.start, len(clients), server, start, cohort, store is not None)
     engine = _engine(execution, played, task, clients, start, seed, store, folder)
     run = Run(played, engine, problem, server, cohort, federation, store, report=evaluation.report, goal=goal(traffic))
+    run.metric = task.named_metric
     settings = {
         "method": method.name.lower(),
         "settings": to_table(method),
@@ -341,9 +353,46 @@ def prepare(
         "compress": _spelled(up),
         "compress_down": _spelled(down),
         "oracle": evaluation.oracle,
+        "metric": task.named_metric,
     }
     late = None if unseen is None else unseen.to(device, dtype)
     return Result(run, task, clients, settings | (about or {}), privacy, late, federation.unseen_steps)
+
+
+def _class_weights(wanted: str, task: ModelTask, clients: Clients) -> torch.Tensor | None:
+    """[k] with n samples in all clients' training data, n_c of a class: n / (number of classes there are · n_c)."""
+    one_of("a run", "class_weights", wanted, ("none", "balanced"))
+    if wanted == "none":
+        return None
+    classes = clients.classes is not None and not clients.y.is_floating_point()
+    need(classes, "--class-weights balanced needs targets that are classes, not numbers or -1/+1; use none.")
+    need(
+        not task.has_statistics,
+        "--class-weights balanced does not go with batch normalisation, whose statistics would be weighted, too; "
+        "use another model, or none.",
+    )
+    rows = [clients.y[clients.rows(i, "train")] for i in range(len(clients))]
+    counts = torch.bincount(torch.cat(rows), minlength=clients.classes or 0).to(clients.x.dtype)
+    return torch.where(counts > 0, counts.sum() / ((counts > 0).sum() * counts.clamp(min=1)), 1.0)
+
+
+def _named_metric(name: str, own: Loss | None, task: ModelTask, clients: Clients, traffic: Traffic) -> str | None:
+    """The metric that models are scored and chosen by, where it is not accuracy or R²; one that does not fit is
+    refused."""
+    kind, classes = kind_of(task, clients), clients.classes
+    if name == "auto":
+        return None
+    need(own is None, f"models are scored by a metric of your own or by a named one; got both, and {name}.")
+    fits = [known for known in CHOOSABLE if METRICS[known].fits(kind, classes)]
+    what = {NUMBERS: "numbers", SCORES: "classes without probabilities"}.get(kind, "classes")
+    need(name in fits, f"metric {name} does not fit targets that are {what}; use one of auto, {', '.join(fits)}.")
+    if name == ("r2" if kind == NUMBERS else "accuracy"):
+        return None
+    need(
+        traffic.target_accuracy is None,
+        f"--target-accuracy is of accuracy or R², and does not go with --metric {name}; remove one of them.",
+    )
+    return name
 
 
 def _place(execution: Execution) -> tuple[torch.dtype, str]:

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, Field, create_model
 from ..data.clients import PARTS
 from ..data.tables.columns import WAYS
 from ..judge.metrics import MODELS, ORACLE, SHARES
+from ..judge.prediction_metrics import NUMBERS, PROBABILITIES, SCORES
 
 # Clients trained; the minibatch gradients that they evaluated (see Stack.gradients); those of fine-tuning that the
 # personal models of the last evaluation took (they are made anew for each evaluation, so a sum would say nothing);
@@ -101,6 +102,29 @@ def _accounted(found: BaseModel) -> BaseModel:
     return found
 
 
+def _tabled(found: BaseModel) -> BaseModel:
+    """Every model is one that there can be, and has a value of every metric; every client has a name, how many samples
+    it has, and a number or nothing of each metric."""
+    given = dict(found)
+    for model, table in given["models"].items():
+        if model not in MODELS:
+            raise ValueError(f"there is no model {model!r}")
+        own = dict(table)
+        for name in given["metrics"]:
+            if name not in own["averaged"] or name not in own["pooled"]:
+                raise ValueError(f"there is no {name} of the {model} model")
+        for row in own["clients"]:
+            texts, counts = row.get("name"), row.get("samples")
+            numbers = [row.get(name, "") for name in given["metrics"]]
+            plain = all(v is None or (isinstance(v, int | float) and abs(v) <= 1e100) for v in numbers)
+            if not isinstance(texts, str) or not isinstance(counts, int) or not plain:
+                raise ValueError(f"a client of the {model} model lacks its name, samples or a metric")
+        size = len(given["class_names"])
+        if own["confusion"] is not None and {len(own["confusion"]), *map(len, own["confusion"])} != {size}:
+            raise ValueError("its confusion matrix is not of its classes")
+    return found
+
+
 def _alike(found: BaseModel) -> BaseModel:
     """A record has a number of each kind for each of its rounds."""
     given = dict(found)
@@ -137,7 +161,7 @@ _SUMMARY = _table(
         "warnings": list[str],
     },
     {
-        **_each(str, "data", "partition", "model", "report", "error"),
+        **_each(str, "data", "partition", "model", "report", "error", "metric", "reference"),
         **_each(Whole | None, "clients", "cohort", "hostile", "reported_round", "parameters", *COUNTS),
         **_each(Number | None, "drop", "stragglers"),
         ORACLE: _BLOCK | None,
@@ -225,6 +249,32 @@ INPUTS = _table(
         **_each(list[str], "class_names", "names"),
     },
 )
+_MEASURED = _table("measured", {"value": Number | None, **_each(Number | None, "low", "high")}, {"clients": Whole})
+_BIN = _table("bin", {"from": Number, "to": Number, "confidence": Number, "right": Number, "samples": Whole})
+_OF_MODEL = _table(
+    "metrics of a model",
+    {
+        **_each(_by_name(_MEASURED), "averaged", "pooled"),
+        "confusion": list[list[Whole]] | None,
+        "reliability": _list(_BIN) | None,
+        "clients": list[dict[str, Any]],
+    },
+)
+_METRICS = _table(
+    "metrics",
+    {
+        "kind": Annotated[str, Field(pattern=f"^({PROBABILITIES}|{SCORES}|{NUMBERS})$")],
+        "metrics": _by_name(_table("metric", {"title": str, "higher": bool})),
+        "class_names": list[str],
+        "positive": str | None,
+        **_each(Whole, "clients", "samples"),
+        "level": Number,
+        "resamples": dict[str, Whole],
+        "notes": list[str],
+        "models": _by_name(_OF_MODEL),
+    },
+)
+METRICS = _checked(_METRICS, _tabled)
 COLLABORATION = _checked(_table("collaboration", {"names": list[str], "weights": list[list[Number]]}), _even)
 
 # --- many runs --------------------------------------------------------------------------------------------------------
@@ -240,6 +290,7 @@ PLAN = _table(
         "recipe": dict[str, Any],
         "cells": _list(_CELL),
     },
+    {"references": list[str]},
 )
 _UNDER = {"attack": str, "attackers": Number}
 _INTERVAL = _table(

@@ -33,6 +33,7 @@ def fit(
     seed: int = Learning.seed,
     loss: str | Loss | None = None,
     metric: Loss | None = None,
+    class_weights: str = Learning.class_weights,
     pretrained: bool = False,
     compile: bool = False,
     unseen: Clients | None = None,
@@ -50,6 +51,7 @@ def fit(
     local_steps: minibatch gradients of each client in a round, which the method splits among its loops; None: its own.
     loss: "cross-entropy", "squared", "hinge", or a function of outputs [b, k] and targets [b] that gives [b].
     metric: a function of the same kind, the higher the better, in place of accuracy or R².
+    class_weights: "balanced": every class counts the same in training, by its share of all clients' training samples.
     pretrained: start from the weights of `model`; else its layers are drawn anew from the seed.
     compile: torch.compile for a model of other than plain layers: 10 to 30 seconds first, then a little faster.
     unseen: clients that take no part and get their models when training is over.
@@ -73,6 +75,7 @@ def fit(
         seed=seed,
         loss=loss,
         metric=metric,
+        class_weights=class_weights,
         pretrained=pretrained,
         compile=compile,
         unseen=unseen,

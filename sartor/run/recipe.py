@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ..wrappers import Attack
 
 Group = TypeVar("Group", bound="Settings")
+# What models are scored and chosen by: judge.prediction_metrics has what they are (and imports too much for --help).
+METRICS = ("auto", "accuracy", "auroc", "auprc", "balanced-accuracy", "f1", "log-loss", "brier", "r2", "mae", "rmse")
 WHOLE = 2**31  # whole numbers are below this, unless a setting says another bound
 
 
@@ -139,6 +141,12 @@ class Learning(Settings):
     )
     loss: str | None = setting(
         None, "cross-entropy, squared, hinge or squared-hinge [what fits the model]", names="losses"
+    )
+    class_weights: str = setting(
+        "none",
+        "what samples count in training: all alike (none), or every class the same in all clients together (balanced)",
+        choices=("none", "balanced"),
+        undeployed="sites do not tell how many samples of each class they have",
     )
     rounds: int = setting(50, "communication rounds", common=True, free=True, least=1)
     seed: int = setting(
@@ -281,6 +289,13 @@ class Evaluation(Settings):
     """When models are scored and kept, and which round is reported."""
 
     title = "evaluation"
+    metric: str = setting(
+        "auto",
+        "what models are scored and chosen by: auroc, auprc, balanced-accuracy, f1, log-loss, brier, mae, rmse, ... "
+        "[auto: accuracy for classes, R² for numbers]",
+        choices=METRICS,
+        undeployed="its sites tell right answers and losses only",
+    )
     evaluate_every: int = setting(10, "rounds between evaluations", free=True, least=1)
     checkpoint_every: int = setting(10, "rounds between checkpoints", free=True, idle=True, least=1)
     diagnostics: bool = setting(True, "compute residuals and curvature at every evaluation", free=True, idle=True)

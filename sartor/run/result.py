@@ -21,7 +21,7 @@ from ..judge.metrics import SHARES, Scores, choose, judge, with_chosen
 from ..storage import save_tensors, write_json, write_text
 from ..tasks.task import ModelTask
 from ..wrappers.privacy import Privacy
-from . import export, newcomers, privacy_account
+from . import export, metrics_file, newcomers, privacy_account
 from .rounds import BestRound, Run
 from .undertrained import undertrained
 
@@ -90,6 +90,7 @@ class Result:
             "choice": self._choice(),
             "unseen": self.unseen,
             "privacy": self.privacy,
+            **({"metric": named} if (named := s.get("metric")) is not None else {}),
             "warnings": [
                 *self.history[-1]["warnings"],
                 *undertrained(self.history, run.problem.clients, run.cohort, run.method.train_all),
@@ -146,11 +147,33 @@ class Result:
     @cached_property
     def clients(self) -> list[dict[str, Any]]:
         """What clients.json holds: a row per client; those that took no part come last and are marked `unseen`."""
-        rows = _rows(self.data, self.scores, self.run.hostile)
+        rows = client_rows(self.data, self.scores, self.run.hostile)
         if self.held_out is not None:
             nobody = np.zeros(len(self.held_out), dtype=bool)
-            rows += [r | {"unseen": True} for r in _rows(self.held_out, self._unseen_scores, nobody)]
+            rows += [r | {"unseen": True} for r in client_rows(self.held_out, self._unseen_scores, nobody)]
         return rows
+
+    def metrics(self) -> dict[str, Any]:
+        """What metrics.json holds: AUROC, log loss, calibration and so on of the chosen, personal and global models on
+        test data: of each client, averaged over clients and pooled over samples, with bootstrap intervals
+        (docs/metrics.md)."""
+        here = metrics_file.samples_are_here(self.data)
+        need(here, "the samples of a real federation stay at its sites, so its server has no metrics of predictions.")
+        need(
+            self.measured is not None, "there are no test samples, or the model's outputs are not those of its targets."
+        )
+        assert self.measured is not None
+        return self.measured
+
+    @cached_property
+    def measured(self) -> dict[str, Any] | None:
+        """What `metrics` gives; None where there is nothing to measure."""
+        if not metrics_file.samples_are_here(self.data):
+            return None
+        both = {"personal": self._personal.get("personal"), "global": self._common("global")}
+        thetas = {name: theta for name, theta in both.items() if theta is not None}
+        picked, benign = choose(self.scores), ~self.run.hostile
+        return metrics_file.metrics_of(self.task, self.data, thetas, picked, benign, self.settings["seed"])
 
     def table(self, local: Result | None = None) -> str:
         """A text table: each client's samples, accuracy of its models, and which one it chose.
@@ -252,7 +275,7 @@ class Result:
 
     def save(self, folder: str | Path) -> Path:
         """Write clients.json, history.jsonl, models/ (each file with a checksum), inputs.json (how samples are read),
-        FedAMP's collaboration.json and, last, summary.json."""
+        FedAMP's collaboration.json, metrics.json (`metrics`) and, last, summary.json."""
         folder = Path(folder)
         write_json(folder / "clients.json", self.clients)
         write_history(folder, self.history)
@@ -271,6 +294,8 @@ class Result:
             write_json(folder / "inputs.json", self.data.inputs.plain())
         if (xi := self._common("collaboration")) is not None:
             write_json(folder / "collaboration.json", {"names": self.data.names, "weights": xi.double().tolist()})
+        if self.measured is not None:
+            write_json(folder / "metrics.json", self.measured)
         write_json(folder / "summary.json", self.summary)  # last: its presence says that the run is complete
         return folder
 
@@ -278,9 +303,10 @@ class Result:
         return dict(zip(self.task.names, self.task.unflatten(theta), strict=True))
 
 
-def _rows(data: Clients, scores: Scores, hostile: np.ndarray) -> list[dict[str, Any]]:
-    """A row per client: its samples and its scores."""
-    counts, picked, rows = {part: data.counts(part) for part in PARTS}, choose(scores), []
+def client_rows(data: Clients, scores: Scores, hostile: np.ndarray, chosen: str | None = None) -> list[dict[str, Any]]:
+    """A row per client: its samples and its scores; `chosen`: the model that all take, where there is no choice."""
+    counts, rows = {part: data.counts(part) for part in PARTS}, []
+    picked = choose(scores) if chosen is None else np.full(len(data), chosen)
     shown = {k: v for k, v in scores.items() if k.endswith(("/loss", "/accuracy"))}
     for i, name in enumerate(data.names):
         row: dict[str, Any] = {"client": i, "name": name, **{part: int(counts[part][i]) for part in PARTS}}

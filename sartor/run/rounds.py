@@ -68,6 +68,7 @@ class Run:
     federation: Federation = Federation()
     store: Path | None = None  # where per-client tables are kept; none: in memory
     report: str = "last"  # the round whose scores and models are reported: the last, or the best on validation data
+    metric: str | None = None  # by which models are scored and chosen, where it is not accuracy or R²
     goal: Goal = Goal()  # what may end it before its last round
     round: int = 0
     seconds: float = 0.0
@@ -150,7 +151,7 @@ class Run:
         found = self.query_clients("evaluate")
         self.counts["finetune_steps"] = finetune_steps(found)
         self.scores = {k: self._benign(v.double().cpu().numpy()) for k, v in found.items()}
-        _check_scores(self.scores, self.round)
+        _check_scores(self.scores, self.round, self.metric is not None)
         benign = torch.from_numpy(~self.hostile)
         facts = _reduce({k: v[benign] for k, v in self.query_clients("diagnose").items()}) if diagnose else {}
         warnings = [*self.method.warnings(self.server, self.round, facts), *unguided(self.scores)]
@@ -349,12 +350,14 @@ def _reduce(found: State) -> dict[str, float]:
     return {k: v for k, v in out.items() if math.isfinite(v)}
 
 
-def _check_scores(scores: Scores, round: int) -> None:
-    """Refuse scores from which no mean and variance can be computed. NaN accuracy and loss together say: no samples."""
+def _check_scores(scores: Scores, round: int, gaps: bool = False) -> None:
+    """Refuse scores from which no mean and variance can be computed. NaN accuracy and loss together say: no samples;
+    with `gaps` the accuracy, which is then a metric by name, may be NaN where it is not defined."""
     for name, value in scores.items():
         bad = np.abs(value) > 1e100
         if name.endswith("/loss"):
-            bad |= np.isnan(value) != np.isnan(scores[name.removesuffix("loss") + "accuracy"])
+            accuracy = np.isnan(scores[name.removesuffix("loss") + "accuracy"])
+            bad |= np.isnan(value) & ~accuracy if gaps else np.isnan(value) != accuracy
         if bad.any():
             client = int(np.flatnonzero(bad)[0])
             raise Diverged(

@@ -11,18 +11,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..data import Clients, Dataset
-from ..errors import Diverged, OverBudget, SartorError, Silent, need
-from ..judge.metrics import MODELS, ORACLE, gains
+from ..errors import Diverged, OverBudget, SartorError, Silent, need, unknown
+from ..judge.metric_table import metric_table
+from ..judge.metrics import MODELS, ORACLE, gains, judge
 from ..run.assemble import assemble, complete, dealt, fingerprint, resolve, split
 from ..run.bytes import parse_bytes
 from ..run.folder_schema import CLIENTS, COUNTS, SUMMARY
+from ..run.metrics_file import class_names
 from ..run.named_parts import aggregator, attack, compressor
+from ..run.newcomers import hold_out
 from ..run.play import CHECKPOINT, play_recipe
 from ..run.recipe import Recipe
-from ..run.result import Result
+from ..run.result import Result, client_rows
 from ..spelling import split_compressor
 from ..storage import read_json, read_note, write_json
 from .equal_work import equal_steps, with_steps
+from .references import MARK, REFERENCES, reference
 from .scenarios import PLAIN, Scenario
 
 PLAN = "plan.json"  # what a comparison is to run, in its order: for whoever looks at its folder
@@ -117,6 +121,8 @@ class Comparison:
         work = [c.summary.get("gradients_per_client") for c in good]  # runs of before have none
         row["gradients"] = {k: _mean([w[k] for w in work if w]) for k in work[0] or {}} if work and all(work) else None
         row |= {k: next((c.summary.get(k) for c in cells), None) for k in ("local_steps", "own_work")}
+        row["reference"] = cells[0].summary.get("reference")
+        row["metric"] = next((c.summary["metric"] for c in cells if "metric" in c.summary), None)
         row |= {k: cells[0].summary[k] for k in ("compress", "compress_down", "budget", "target_accuracy")}
         row["unseen"] = _over_seeds([c.summary["unseen"] for c in good if c.summary.get("unseen")])
         row["privacy"] = good[0].summary.get("privacy") if good else None
@@ -177,6 +183,7 @@ def compare(
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     scenarios: Sequence[Scenario] = (PLAIN,),
     own_steps: bool = False,
+    references: Sequence[str] = (),
 ) -> Iterator[Step]:
     """Run every method in every scenario with every seed, all on the same clients; yields after every round, and when
     a cell is complete. A method may be written with a compressor of its own: "fedavg+top-k(k=0.05)".
@@ -184,9 +191,14 @@ def compare(
     A cell that diverges, whose first round exceeds the budget, or that is refused because of its scenario (Krum with
     too few clients, an aggregator on a method that takes no mean), is kept with its reason and the others go on. With a
     folder, finished cells are not run again. All methods evaluate the same number of gradients (equal_work.py); with
-    `own_steps` each takes as many as it does by default.
+    `own_steps` each takes as many as it does by default. `references` are what people would use instead
+    (references.py), beside the methods where nobody attacks; they are fitted anew in each call.
     """
-    for what, values in (("method", methods), ("seed", seeds)):
+    for name in references:
+        if name not in REFERENCES:
+            raise unknown("reference", name, REFERENCES)
+    need(not references or PLAIN in scenarios, "references are of clean data: compare without an attack as well.")
+    for what, values in (("method", methods), ("seed", seeds), ("reference", references)):
         need(len(set(values)) == len(values), f"a {what} is listed twice: {', '.join(map(str, values))}.")
     base = base.replace(partition=dealt(base, dataset))
     plain = {m: _recipe(base, m, PLAIN, settings) for m in methods}
@@ -201,7 +213,7 @@ def compare(
         attack(scenario.attack)
     cells = [(scenario, method) for scenario in scenarios for method in methods]
     planned = False  # not before it is sure that what is in the folder is of this comparison
-    table = Comparison(plain, list(scenarios), [method for _ in seeds for _, method in cells])
+    table = Comparison(plain, list(scenarios), [m for _ in seeds for m in (*(m for _, m in cells), *references)])
     for seed in seeds:
         clients = first if seed == seeds[0] else split(base.replace(seed=seed), dataset)
         if seed == seeds[0]:  # whatever can be refused is refused before the first round
@@ -218,10 +230,13 @@ def compare(
                 table.cells.append(Cell(method, seed, scenario, summary))
             else:
                 for result in _play_cell(table, method, recipe, plain[method], scenario, clients, place):
-                    planned = planned or _keep_plan(folder, base, methods, seeds, settings, scenarios)
+                    planned = planned or _keep_plan(folder, base, methods, seeds, settings, scenarios, references)
                     yield Step(table, method, seed, scenario, result)
-                planned = planned or _keep_plan(folder, base, methods, seeds, settings, scenarios)
+                planned = planned or _keep_plan(folder, base, methods, seeds, settings, scenarios, references)
             yield Step(table, method, seed, scenario, None)
+        for name in references:
+            table.cells.append(_reference_cell(name, plain[methods[0]].replace(seed=seed), clients, folder))
+            yield Step(table, name, seed, PLAIN, None)
 
 
 def _keep_plan(
@@ -231,17 +246,20 @@ def _keep_plan(
     seeds: Sequence[int],
     settings: Mapping[str, Mapping[str, Any]] | None,
     scenarios: Sequence[Scenario],
+    references: Sequence[str],
 ) -> bool:
     """Write plan.json: what was asked for, and a row for each cell."""
     if folder is None:
         return True
-    cells = [(seed, scenario, method) for seed in seeds for scenario in scenarios for method in methods]
+    each = [*((scenario, method) for scenario in scenarios for method in methods), *((PLAIN, r) for r in references)]
+    cells = [(seed, scenario, method) for seed in seeds for scenario, method in each]
     rows = [
         {"folder": cell_name(method, seed, scenario), "method": method, "seed": seed, **scenario._asdict()}
         for seed, scenario, method in cells
     ]
     own = {name: dict(values) for name, values in (settings or {}).items() if values}
-    asked = {"methods": list(methods), "seeds": list(seeds), "settings": own}
+    asked: dict[str, Any] = {"methods": list(methods), "seeds": list(seeds), "settings": own}
+    asked |= {"references": list(references)} if references else {}
     write_json(folder / PLAN, asked | {"recipe": _without_none(base.values()), "cells": rows})
     return True
 
@@ -296,6 +314,28 @@ def _play_cell(
     if result is not None:
         table.took.setdefault(method, []).append(time.perf_counter() - began)
     table.cells.append(cell)
+
+
+def _reference_cell(name: str, plain: Recipe, clients: Clients, folder: Path | None) -> Cell:
+    """A reference on the clients that take part, as if it were a method that sends nothing; kept in a folder."""
+    seed, (seen, _) = plain.seed, hold_out(clients, plain.unseen, plain.seed)
+    metric = assemble(plain, clients).settings["metric"]
+    found = reference(name, seen, seed, metric)
+    model = "global" if name.startswith("pooled") else "personal"
+    scores = {f"{m}/test/{what}": v for what, v in found.scores.items() for m in (model, "chosen")}
+    summary = _failed(plain, plain, seen, "") | {"method": name, "model": "scikit-learn", "reference": MARK}
+    summary |= {**dict.fromkeys((*COUNTS, "bytes_up", "bytes_down", "hostile", "reported_round", "rounds"), 0)}
+    summary |= {"local_steps": None, "compress": "none", "compress_down": "none", "stopped": "rounds"}
+    summary |= {**judge(scores, seen.counts("test")), "seconds": round(found.seconds, 3)}
+    summary |= {} if metric is None else {"metric": metric}
+    del summary["error"]
+    if folder is not None:
+        place = folder / cell_name(name, seed, PLAIN)
+        write_json(place / "clients.json", client_rows(seen, scores, np.zeros(len(seen), dtype=bool), chosen=model))
+        table = metric_table({"chosen": found.predicted}, seen.names, class_names(seen), seed)
+        write_json(place / "metrics.json", table)
+        write_json(place / "summary.json", summary)
+    return Cell(name, seed, PLAIN, summary, found.scores["accuracy"], seen.names)
 
 
 def _failed(recipe: Recipe, plain: Recipe, clients: Clients, error: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from .. import spelling
 from ..data import Clients, Dataset
+from ..engines.predictions import EACH
 from ..errors import SartorError, need, one_of
 from ..judge.metrics import validated
 from ..methods import entry
@@ -140,11 +141,11 @@ class Tuning:
         """What tune.json holds."""
         kept = (
             *("data", "partition", "clients", "local_steps", "rounds", "cohort", "model", "parts"),
-            *("attack", "attackers", "report"),
+            *("attack", "attackers", "report", "metric"),
         )
         return {
-            "scored": "mean over clients and seeds of the validation accuracy that may be expected of the chosen "
-            "models; test data were taken away",
+            "scored": f"mean over clients and seeds of the validation {scored_by(self.base.metric)} that may be "
+            "expected of the chosen models; test data were taken away",
             **{k: getattr(self.base, k) for k in kept},
             "budget": self.budget,
             "sampler": self.sampler,
@@ -161,6 +162,11 @@ class Tuning:
             "best": None if best is None else vars(best),
             "set": self.set_line(method),
         }
+
+
+def scored_by(metric: str) -> str:
+    """What a trial's score is: a metric of many samples has something of each that stands for it."""
+    return EACH.get(metric, "accuracy")
 
 
 def ranges(method: str, base: Recipe) -> dict[str, Range]:
@@ -287,14 +293,15 @@ def _optuna() -> Any:
 
 
 def _by_tpe(ranges: Mapping[str, Range], count: int, done: Sequence[Trial], method: str) -> Iterator[dict[str, Any]]:
-    """Optuna's proposals; it hears the score of each, a failure as 0."""
+    """Optuna's proposals; it hears the score of each, a failure as 0, or as the lowest so far where that is below."""
     optuna = _optuna()
     seed = int(stream(0, f"tune/{method}").integers(2**31))
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
     for _ in range(count):
         trial = study.ask()
         yield {k: r.at(trial.suggest_float(k, 0.0, 1.0)) for k, r in ranges.items()}
-        study.tell(trial, done[-1].score or 0.0)
+        lowest = min([0.0, *(t.score for t in done if t.score is not None)])
+        study.tell(trial, lowest if (score := done[-1].score) is None else score)
 
 
 # --- going on ---------------------------------------------------------------------------------------------------------

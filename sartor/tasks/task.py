@@ -67,6 +67,8 @@ class ModelTask:
         metric: Loss | None = None,
     ) -> None:
         self.metric = metric  # in place of accuracy or R²: a score of every sample, the higher the better
+        self.class_weights: Tensor | None = None  # [k] of a sample's class, in training
+        self.named_metric: str | None = None  # the same by a name, of many samples together
         if isinstance(loss, str) and loss not in LOSSES:
             raise unknown("loss", loss, LOSSES)
         self.per_sample: Loss = LOSSES[loss] if isinstance(loss, str) else loss

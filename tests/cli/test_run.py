@@ -29,7 +29,7 @@ def test_a_run_leaves_the_files_of_the_design(tmp_path: Path) -> None:
     answer = good("run", *QUICK, "--out", tmp_path / "a")
     names = {p.name for p in (tmp_path / "a").iterdir()}
     kept = {"recipe.toml", "data.json", "history.jsonl", "clients.json", "summary.json", "inputs.json", "report.html"}
-    assert names == kept | {"state", "models"}
+    assert names == kept | {"metrics.json", "state", "models"}
     found = summary(tmp_path / "a")
     assert set(found) == SUMMARY
     assert [found[k] for k in ("method", "data", "partition", "clients", "cohort", "rounds", "seed")] == [

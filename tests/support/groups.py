@@ -26,7 +26,11 @@ def grouped(**options: Any) -> dict[str, Any]:
     for title, group in GROUPS.items():
         names = [f.name for f in dataclasses.fields(group)]
         own = {
-            n: options.pop(n) for n in list(options) if n in names and not isinstance(options[n], (group, st.Clients))
+            n: options.pop(n)
+            for n in list(options)
+            if n in names
+            and not isinstance(options[n], (group, st.Clients))
+            and not (n == "metric" and callable(options[n]))  # the user's own is not of a group
         }
         given = options.pop(title, None)
         if own or given is not None:

@@ -28,6 +28,8 @@ class Bowl:
     has_statistics: bool = False
     kind: str = "custom"
     metric: Callable[[Tensor, Tensor], Tensor] | None = None
+    named_metric: str | None = None
+    class_weights: Tensor | None = None
     blocks: dict[str, slice] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
