@@ -100,7 +100,8 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
         columns = tuple(Column(f"x{i}", "number") for i in range(X.shape[1]))
         data = Dataset(X.astype(self.dtype), y, classes, "X", keys, columns=columns)
         parts, seed = (1 - self.validation, self.validation, 0.0), self._seed()
-        clients = data.split("natural", None, seed, parts, 1, TYPES[self.dtype], columns=self.scale)
+        target = "raw" if callable(self.loss) else "pooled"  # a loss of the user's own means the user's own units
+        clients = data.split("natural", None, seed, parts, 1, TYPES[self.dtype], columns=self.scale, target=target)
         result = fit(
             self._method(),
             self._model(X.shape[1], 1 if classes is None else classes),
@@ -150,7 +151,8 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
         if self.scale == "own" and len(X) >= 10:
             inputs, client = inputs.with_own(learn(X, [slice(0, len(X))], inputs.columns, "own")), 0
         ready = inputs.ready(np.asarray(X, dtype=np.float64), client, TYPES[self.dtype])
-        self.guests_[group] = self._result.newcomer((ready.numpy(), self._encoded(y)), steps), (inputs, client)
+        targets = inputs.scaled_target(self._encoded(y))
+        self.guests_[group] = self._result.newcomer((ready.numpy(), targets), steps), (inputs, client)
         return self
 
     def __getstate__(self) -> dict[str, Any]:

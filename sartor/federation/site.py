@@ -44,6 +44,7 @@ class SiteConfig:
     recipe: str | None = None  # play this recipe and no other
     leave_out: tuple[str, ...] = ()  # columns that are not looked at
     limits: SiteLimits = SiteLimits()
+    task: str = "auto"  # classification or regression, where the target does not show it
     start: str = ""  # names this start of the site by its owner: each start lets it join one new run
 
     def __post_init__(self) -> None:
@@ -62,7 +63,8 @@ class SiteConfig:
 
     def read(self) -> Dataset:
         """The table."""
-        options = {k: v for k, v in (("target", self.target), ("client_key", self.client_key)) if v is not None}
+        given = {"target": self.target, "client_key": self.client_key, "task": None if self.task == "auto" else self.task}
+        options = {k: v for k, v in given.items() if v is not None}
         need(Path(self.data).exists(), f"there is no file {self.data}.")
         found = load(self.data, **options, **({"drop": list(self.leave_out)} if self.leave_out else {}))
         return found if found.keys is not None else replace(found, keys=np.zeros(len(found), dtype=np.int64))

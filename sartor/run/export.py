@@ -147,5 +147,5 @@ def outputs_of(inputs: Inputs) -> int:
 def said(output: Tensor, inputs: Inputs) -> np.ndarray:
     """Outputs as what they say: probabilities [n, classes], or one number [n, 1] (a value, or a margin)."""
     if inputs.classes is None or inputs.ends is not None:
-        return output.reshape(len(output), 1).double().numpy()
+        return inputs.in_units(output.reshape(len(output), 1).double()).numpy()
     return output.double().softmax(1).numpy()

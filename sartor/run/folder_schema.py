@@ -224,6 +224,7 @@ INPUTS = _table(
         "columns": _list(_COLUMN),
         **_each(list[str], "class_names", "names"),
     },
+    {"target_scale": list[Number]},
 )
 COLLABORATION = _checked(_table("collaboration", {"names": list[str], "weights": list[list[Number]]}), _even)
 

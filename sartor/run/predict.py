@@ -157,7 +157,10 @@ class Served:
         if inputs.how == "own" and len(own.x) >= self.recipe.minimum:
             inputs, client = inputs.with_own(learn(own.x, [slice(0, len(own.x))], inputs.columns, "own")), 0
         x = inputs.ready(own.x, client, TYPES[str(self.recipe.dtype)])
-        module = self._module("global", None) if model == "global" else self.result.newcomer((x.numpy(), own.y), steps)
+        if model == "global":
+            module = self._module("global", None)
+        else:
+            module = self.result.newcomer((x.numpy(), inputs.scaled_target(own.y)), steps)
         return Chosen([(module, inputs, client)], "global" if model == "global" else "newcomer")
 
     # --- predictions --------------------------------------------------------------------------------------------------
