@@ -17,6 +17,7 @@ from .partitions import name_of, parse, settings, spell
 from .partitions.assignment import Assignment, Partition, held, whole
 from .tables.columns import WAYS, Column, columns_moments, learn, of_pooled, ready
 from .tables.columns import feature_names as names_of
+from .tables.disguise import disguised
 from .tables.moments import Moments, moments, pooled
 
 _PIECE = 1 << 16  # rows that are looked at together
@@ -139,7 +140,7 @@ class Dataset:
             inputs = replace(inputs, target_scale=agreed.target if agreed else self._target_scale(order, bounds))
         y = torch.from_numpy(inputs.scaled_target(self.y[order]))
         y = y.to(dtype) if y.is_floating_point() else y.long()
-        about = self._about(partition, assignment, seed, parts)
+        about = self._about(partition, assignment, seed, parts) | self._warnings(order, bounds)
         out = Clients(x, y, bounds, names, self.classes, about, inputs)
         about["sizes"] = {part: int(out.counts(part).sum()) for part in PARTS}
         about["measures"] = measure(out)
@@ -211,6 +212,12 @@ class Dataset:
     def _target_scale(self, order: np.ndarray, bounds: np.ndarray) -> tuple[float, float]:
         mean, spread = pooled(self.target_moments(order, bounds))
         return float(mean[0]), float(spread[0])
+
+    def _warnings(self, order: np.ndarray, bounds: np.ndarray) -> dict[str, object]:
+        """What to look at before a result is believed."""
+        train = np.concatenate([order[part] for part in _training(bounds)]) if self.columns else order[:0]
+        lines = list(disguised(self.x[train], self.labels[train], self.classes, self.columns))
+        return {"warnings": [f"{self.name}: {line}" for line in lines]} if lines else {}
 
     def _about(
         self, partition: Partition, assignment: Assignment, seed: int, parts: Sequence[float]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SartorError
-from .tables.columns import Column, Statistics, feature_names, places, ready, words
+from .tables.columns import NUMBERS, Column, Statistics, feature_names, places, ready, words
 
 Scale = tuple[tuple[float, ...], tuple[float, ...]]  # means and standard deviations, of channels or of pixels
 
@@ -82,7 +82,7 @@ class Inputs:
         where, rows = places(self.columns), []
         for column, said in zip(self.columns, self.words(), strict=True):
             row = {**asdict(column), "texts": list(column.texts), "done": said}
-            if column.kind in ("number", "flag") and self.statistics is not None:
+            if column.kind in NUMBERS and self.statistics is not None:
                 at, own = where[column.name], self.statistics
                 row |= {k: getattr(own, k)[:, at].tolist() for k in ("fill", "centre", "spread")}
             rows.append(row)
@@ -100,7 +100,9 @@ class Inputs:
     @classmethod
     def _of(cls, found: Mapping[str, Any]) -> Inputs:
         rows = found["columns"]
-        columns = tuple(Column(r["name"], r["kind"], tuple(r["texts"]), r["missing"]) for r in rows)
+        columns = tuple(
+            Column(r["name"], r["kind"], tuple(r["texts"]), r["missing"], r.get("other", False)) for r in rows
+        )
         where, k = places(columns), len(feature_names(columns))
         counted = [len(r["fill"]) for r in rows if "fill" in r]
         m, own = max(counted, default=1), None

@@ -63,7 +63,11 @@ class SiteConfig:
 
     def read(self) -> Dataset:
         """The table."""
-        given = {"target": self.target, "client_key": self.client_key, "task": None if self.task == "auto" else self.task}
+        given = {
+            "target": self.target,
+            "client_key": self.client_key,
+            "task": None if self.task == "auto" else self.task,
+        }
         options = {k: v for k, v in given.items() if v is not None}
         need(Path(self.data).exists(), f"there is no file {self.data}.")
         found = load(self.data, **options, **({"drop": list(self.leave_out)} if self.leave_out else {}))

@@ -206,11 +206,11 @@ _COLUMN = _table(
     "column",
     {
         "name": str,
-        "kind": Annotated[str, Field(pattern="^(number|flag|text|empty|left out)$")],
+        "kind": Annotated[str, Field(pattern="^(number|date|flag|text|empty|left out)$")],
         "texts": list[str],
         "missing": bool,
     },
-    _each(list[Number], "fill", "centre", "spread"),
+    {"other": bool} | _each(list[Number], "fill", "centre", "spread"),
 )
 INPUTS = _table(
     "inputs",

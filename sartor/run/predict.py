@@ -86,7 +86,8 @@ class Served:
         if kind not in self._files:
             raise SartorError(f"{self.recipe.method} has no {kind} model; see --model.")
         held, names = self._files[kind], self._task.names
-        fits = all(len(v) > (place or 0) for v in held.values()) and held.keys() >= set(names)
+        fits = place is None or all(len(v) == len(self.names) for v in held.values())
+        fits = fits and held.keys() >= set(names)
         tensors = {k: v if place is None else v[place] for k, v in held.items()} if fits else {}
         fits = fits and sum(tensors[name].numel() for name in names) == self._task.size
         need(fits, f"the models in {self.folder} do not fit its recipe.toml and inputs.json; one of them was changed.")

@@ -1,8 +1,10 @@
 """The columns of a table: what each holds, which features it becomes, how a client's numbers are made ready.
 
     number    one feature; missing values are filled, and a second feature says where they were
-    flag      true/false: 1/0; the same for missing values
-    text      a feature for each text ("ward=east"); a missing text is a text of its own ("ward=")
+    date      a number: days since 1970
+    flag      true/false, or numbers that are all 0 or 1: 1/0, not scaled; the same for missing values
+    text      a feature for each text ("ward=east"); a missing text is a text of its own ("ward="). Of very many texts
+              the most frequent have one each, and all others one together
     empty, left out    no feature
 
 Which texts there are, and whether anything is missing, is the table's schema and the same for all clients. Numbers are
@@ -23,8 +25,9 @@ from ...errors import SartorError
 from .moments import Moments, moments, pooled, spread_of
 
 WAYS = ("pooled", "own", "raw")
-NUMBERS = ("number", "flag")
+NUMBERS = ("number", "flag", "date")
 MISSING = " is missing"
+OTHER = " is another text"
 _AT_ONCE = 1 << 22  # values that are looked at together
 
 
@@ -33,15 +36,16 @@ class Column:
     """A column of a table."""
 
     name: str
-    kind: str  # number, flag, text, empty or left out
-    texts: tuple[str, ...] = ()  # that a text column may hold
+    kind: str  # number, date, flag, text, empty or left out
+    texts: tuple[str, ...] = ()  # of a text column: those with a feature of their own
     missing: bool = False  # of numbers and flags: some are missing
+    other: bool = False  # of a text column: all other texts have one feature together
 
     @property
     def features(self) -> list[str]:
         """What its features are called."""
         if self.kind == "text":
-            return [f"{self.name}={text}" for text in self.texts]
+            return [*(f"{self.name}={text}" for text in self.texts), *([self.name + OTHER] if self.other else [])]
         if self.kind in NUMBERS:
             return [self.name, self.name + MISSING] if self.missing else [self.name]
         return []
@@ -135,7 +139,7 @@ def numbers_at(columns: Sequence[Column]) -> Numbers:
     """Where a table's numbers stand."""
     where = places(columns)
     kinds = {where[c.name]: c.kind for c in columns if c.kind in NUMBERS}
-    scaled = np.array([kind == "number" for kind in kinds.values()], dtype=bool)
+    scaled = np.array([kind != "flag" for kind in kinds.values()], dtype=bool)
     return Numbers(np.array(list(kinds), dtype=np.int64), scaled)
 
 
@@ -184,8 +188,11 @@ def words(columns: Sequence[Column], how: str) -> list[str]:
         gap = f"; missing ones are {filled}, and a second feature says where" if column.missing else ""
         said = {
             "number": f"numbers, {scale}{gap}",
+            "date": f"dates, as days since 1970, {scale}{gap}",
             "flag": f"true/false, as 1/0{gap}",
-            "text": f"text, a feature for each of {len(column.texts)} values"
+            "text": "text, a feature for each of "
+            + (f"the {len(column.texts)} most frequent values, one for all others" if column.other else "")
+            + ("" if column.other else f"{len(column.texts)} values")
             + ("; a missing one is a value of its own" if "" in column.texts else ""),
             "empty": "left out: all values are missing",
             "left out": "left out, as asked for",

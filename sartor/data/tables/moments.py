@@ -15,8 +15,8 @@ import numpy as np
 class Moments(NamedTuple):
     """Of c columns: a row for each client."""
 
-    count: np.ndarray  # [m, c] values that are there
-    mean: np.ndarray  # [m, c] their mean; 0 where there are none
+    counts: np.ndarray  # [m, c] values that are there
+    means: np.ndarray  # [m, c] their mean; 0 where there are none
     squares: np.ndarray  # [m, c] Σ (x − mean)²
 
     @classmethod
@@ -42,11 +42,11 @@ def pooled(each: Moments) -> tuple[np.ndarray, np.ndarray]:
 
     With n = Σ n_i: mean = Σ n_i mean_i / n, variance = Σ (squares_i + n_i (mean_i − mean)²) / n.
     """
-    total = np.maximum(_in_order(each.count), 1.0)
+    total = np.maximum(_in_order(each.counts), 1.0)
     with np.errstate(over="ignore", invalid="ignore"):
-        mean = _in_order(each.count * each.mean) / total
+        mean = _in_order(each.counts * each.means) / total
         mean = np.where(np.isfinite(mean), mean, 0.0)
-        variance = _in_order(each.squares + each.count * (each.mean - mean) ** 2) / total
+        variance = _in_order(each.squares + each.counts * (each.means - mean) ** 2) / total
     return mean, spread_of(mean, np.sqrt(variance))
 
 

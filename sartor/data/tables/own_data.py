@@ -19,7 +19,7 @@ from ..file_formats import read_npz
 from . import scan
 from .client_keys import coded, sort_out
 from .columns import NUMBERS, Column, feature_names, places
-from .scan import CATEGORIES, Source
+from .scan import Source
 
 SUFFIXES = (".npz", *scan.SUFFIXES)
 TASKS = ("auto", "classification", "regression")
@@ -158,14 +158,10 @@ def from_sources(
     seen = scan.look(sources, [*singly, *inside])
     n = seen[target].rows
     need(n > 0, f"{name}: there are no rows.")
-    found: list[Column] = []
-    left = CATEGORIES
-    for c in columns:
-        if c in drop:
-            found.append(Column(c, "left out"))
-        elif c not in singly:
-            found.append(seen[c].column(name, left))
-            left -= len(found[-1].texts)
+    most = scan.texts_allowed({c: seen[c] for c in inside}, name)
+    found = [
+        Column(c, "left out") if c in drop else seen[c].column(name, most) for c in columns if c in drop or c in inside
+    ]
     need(bool(feature_names(found)), f"{name}: no column is left for the features.")
     kinds = {c: _single(name, seen[c]) for c in singly}
     x = np.zeros((n, len(feature_names(found))), dtype=np.float32)
@@ -197,6 +193,7 @@ def _single(table: str, seen: scan.ColumnScan) -> str:
     missing = max(seen.blank, seen.missing * (kind != "text" or seen.missing == seen.rows))
     text = f"{table}: column {seen.name} is missing in {missing} rows; fill it or drop those rows first."
     need(missing == 0, text)
+    need(kind != "date", seen.unfit(table, "dates"))
     return kind
 
 
@@ -249,19 +246,21 @@ def fill(x: np.ndarray, columns: Sequence[Column], values: dict[str, Any], table
             continue
         at = first[column.name]
         if column.kind in NUMBERS:
+            held, read = ("dates", scan.to_days) if column.kind == "date" else ("numbers", scan.to_numbers)
             try:
-                x[:, at] = scan.to_numbers(values[column.name])
+                x[:, at] = read(values[column.name])
             except pyarrow.ArrowInvalid as e:
-                raise SartorError(f"{table}: column {column.name} was numbers; got {str(e).split(': ')[-1]}.") from None
+                raise SartorError(f"{table}: column {column.name} was {held}; got {str(e).split(': ')[-1]}.") from None
             if column.missing:
                 x[:, at + 1] = np.isnan(x[:, at])
             continue
         where, texts = scan.to_texts(values[column.name])
         known = {text: at + i for i, text in enumerate(column.texts)}
-        place = np.array([known.get(text, -1) for text in texts], dtype=np.int64)[where]
+        unknown_at = at + len(column.texts) if column.other else -1
+        place = np.array([known.get(text, unknown_at) for text in texts], dtype=np.int64)[where]
         rows = np.flatnonzero(place >= 0)
         x[rows, place[rows]] = 1.0
-        if strange := set(texts) - known.keys():
+        if (strange := set(texts) - known.keys()) and not column.other:
             new[column.name] = strange
     return new
 
