@@ -16,8 +16,9 @@ import numpy as np
 
 from ..data import Dataset
 from ..data.dataset import Agreed
+from ..data.inputs import Inputs
 from ..data.partitions.label_blind import Natural
-from ..data.tables.columns import numbers_at
+from ..data.tables.columns import numbers_at, of_pooled
 from ..data.tables.moments import Moments, pooled
 from ..run.assemble import columns_of, target_of
 from ..run.recipe import Recipe
@@ -107,3 +108,23 @@ def settled(each: Sequence[Moments], recipe: Recipe, schema: Schema) -> Scale:
     wide = _columns(recipe, schema)
     target = [float(mean[-1]), float(spread[-1])] if _targets(recipe, schema) else [0.0, 1.0]
     return {"mean": mean[:wide].tolist(), "spread": spread[:wide].tolist(), "target": target}
+
+
+def inputs(scale: Scale | None, recipe: Recipe, schema: Schema, names: Sequence[str]) -> Inputs | None:
+    """How samples are read for the global model, where that is the same at all sites; None where each has its own."""
+    agreed, columns = given(recipe, schema, scale), schema_columns(schema)
+    how = columns_of(recipe) if columns else "raw"
+    if agreed is None or how == "own":
+        return None
+    classes = schema["classes"]
+    statistics = of_pooled(agreed.mean, agreed.spread, columns) if how == "pooled" else None
+    return Inputs(
+        tuple(schema["shape"]),
+        None if classes is None else len(classes),
+        tuple(classes or ()),
+        columns=columns,
+        how=how,
+        names=tuple(names),
+        statistics=statistics,
+        target_scale=agreed.target,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,8 @@ class Coordinator:
         self.instance_ids = {site: v["instance_id"] for site, v in roster["sites"].items()}
         clients = self._clients(roster, recipe)
         roster = self._scaled(recipe, roster)
+        inputs = pooled_scale.inputs(roster["scale"], recipe, roster["schema"], clients.names)
+        clients = replace(clients, inputs=inputs)
         note = self._terms(recipe, clients, roster)
         told = {
             s: Message("welcome", roster["run"], note=note | {"first": v["first"]}) for s, v in roster["sites"].items()

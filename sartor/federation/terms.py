@@ -10,7 +10,7 @@ from .. import __version__
 from ..core import State
 from ..data import Clients
 from ..errors import need
-from ..run.assemble import complete, privacy, resolve
+from ..run.assemble import complete, resolve
 from ..run.recipe import SETTINGS, Recipe
 from ..run.result import Result
 
@@ -30,10 +30,6 @@ def shared(recipe: Recipe) -> Recipe:
             not (given and about.undeployed),
             f"a real federation has no {name} yet, as {about.undeployed}; got {value}. Simulate it with sartor run.",
         )
-    need(
-        recipe.columns != "pooled" or privacy(recipe) is None,
-        "statistics of pooled columns are outside of what privacy promises; with it a real federation has own columns.",
-    )
     own = {name: about.default for name, about in SETTINGS.items() if about.own}
     own |= {"data": "federation", "partition": "natural", "leave_out": []}
     return resolve(recipe).replace(**own | {"checkpoint_every": 1, "workers": 1, "diagnostics": False})
