@@ -158,11 +158,7 @@ def from_sources(
     seen = scan.look(sources, [*singly, *inside])
     n = seen[target].rows
     need(n > 0, f"{name}: there are no rows.")
-    most = scan.texts_allowed({c: seen[c] for c in inside}, name)
-    found = [
-        Column(c, "left out") if c in drop else seen[c].column(name, most) for c in columns if c in drop or c in inside
-    ]
-    need(bool(feature_names(found)), f"{name}: no column is left for the features.")
+    found = _columns(name, seen, [c for c in columns if c in drop or c in inside], drop)
     kinds = {c: _single(name, seen[c]) for c in singly}
     x = np.zeros((n, len(feature_names(found))), dtype=np.float32)
     singles = {c: _Single(kind, n) for c, kind in kinds.items()}
@@ -185,6 +181,35 @@ def from_sources(
     return Dataset(
         x, y, classes, name, keys, columns=tuple(found), class_names=names, key_names=key_names, target=target
     )
+
+
+def _columns(
+    name: str, seen: dict[str, scan.ColumnScan], columns: Sequence[str], drop: Sequence[str] = ()
+) -> list[Column]:
+    """What a table's columns are, once they have been looked through."""
+    most = scan.texts_allowed({c: seen[c] for c in columns if c not in drop}, name)
+    found = [Column(c, "left out") if c in drop else seen[c].column(name, most) for c in columns]
+    need(bool(feature_names(found)), f"{name}: no column is left for the features.")
+    return found
+
+
+def features_of(source: Source, dtype: str) -> tuple[np.ndarray, tuple[Column, ...]]:
+    """The features [n, k] of a table without target and clients, and its columns."""
+    found = tuple(_columns(source.name, scan.look([source], source.columns), source.columns))
+    return features_like(source, found, dtype), found
+
+
+def features_like(source: Source, columns: Sequence[Column], dtype: str) -> np.ndarray:
+    """The features [n, k] of a table that has the columns of another one; texts that are new have none."""
+    for column in columns:
+        if column.features and column.name not in source.columns:
+            raise unknown(f"column of {source.name}; there was one in fit", column.name, source.columns)
+    pieces = []
+    for batch in source.batches():
+        pieces.append(np.zeros((len(batch), len(feature_names(columns))), dtype=dtype))
+        fill(pieces[-1], columns, {c: batch.column(c) for c in source.columns}, source.name)
+    need(len(pieces) > 0, f"{source.name}: there are no rows.")
+    return np.concatenate(pieces)
 
 
 def _single(table: str, seen: scan.ColumnScan) -> str:
