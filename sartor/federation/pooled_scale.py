@@ -19,7 +19,7 @@ from ..data.dataset import Agreed
 from ..data.inputs import Inputs
 from ..data.partitions.label_blind import Natural
 from ..data.tables.columns import numbers_at, of_pooled
-from ..data.tables.moments import Moments, pooled
+from ..data.tables.moments import Moments, columns_scale, pooled
 from ..run.assemble import columns_of, target_of
 from ..run.recipe import Recipe
 from .rounds.messages import Damaged
@@ -104,10 +104,11 @@ def checked(arrays: Mapping[str, np.ndarray], recipe: Recipe, schema: Schema, ro
 
 def settled(each: Sequence[Moments], recipe: Recipe, schema: Schema) -> Scale:
     """The scale of all, in the order of clients."""
-    mean, spread = pooled(Moments.joined(list(each)))
-    wide = _columns(recipe, schema)
-    target = [float(mean[-1]), float(spread[-1])] if _targets(recipe, schema) else [0.0, 1.0]
-    return {"mean": mean[:wide].tolist(), "spread": spread[:wide].tolist(), "target": target}
+    whole, wide = Moments.joined(list(each)), _columns(recipe, schema)
+    columns, target = (Moments(*(values[:, part] for values in whole)) for part in (slice(wide), slice(wide, None)))
+    mean, spread = columns_scale(columns, numbers_at(schema_columns(schema)).scaled[:wide])
+    of_target = [float(v[0]) for v in pooled(target)] if _targets(recipe, schema) else [0.0, 1.0]
+    return {"mean": mean.tolist(), "spread": spread.tolist(), "target": of_target}
 
 
 def inputs(scale: Scale | None, recipe: Recipe, schema: Schema, names: Sequence[str]) -> Inputs | None:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...errors import SartorError
-from .moments import Moments, moments, pooled, spread_of
+from .moments import Moments, columns_scale, moments, spread_of
 
 WAYS = ("pooled", "own", "raw")
 NUMBERS = ("number", "flag", "date")
@@ -114,7 +114,7 @@ def learn(
                 )
         return Statistics(np.zeros((1, k)), np.zeros((1, k)), np.ones((1, k)))
     if how == "pooled":
-        return of_pooled(*pooled(columns_moments(x, train, columns)), columns)
+        return of_pooled(*columns_scale(columns_moments(x, train, columns), numbers_at(columns).scaled), columns)
     numbers = numbers_at(columns)
     m, at, scaled = len(train), numbers.at, numbers.scaled
     found = Statistics(np.zeros((m, k)), np.zeros((m, k)), np.ones((m, k)))

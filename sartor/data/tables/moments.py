@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+FAR = 2.0  # spreads that a client's mean may be away from the mean of all, see benchmarks/columns.py
+
 
 class Moments(NamedTuple):
     """Of c columns: a row for each client."""
@@ -48,6 +50,19 @@ def pooled(each: Moments) -> tuple[np.ndarray, np.ndarray]:
         mean = np.where(np.isfinite(mean), mean, 0.0)
         variance = _in_order(each.squares + each.counts * (each.means - mean) ** 2) / total
     return mean, spread_of(mean, np.sqrt(variance))
+
+
+def columns_scale(each: Moments, scaled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What columns are centred and divided by [c], of which those that are `scaled` count.
+
+    Where clients lie far apart their columns are, at their place, one large constant: a gradient step that is right for
+    the others is then too long, and training diverges. So all spreads grow by one factor until no client's mean is
+    farther than FAR of them from that of all, over all columns together: Σ_j ((mean_ij − mean_j) / spread_j)² ≤ FAR².
+    """
+    mean, spread = pooled(each)
+    apart = np.where(scaled & (each.counts > 0), (each.means - mean) / spread, 0.0)
+    farthest = float(np.sqrt((apart * apart).sum(axis=1).max(initial=0.0)))
+    return mean, spread * max(1.0, farthest / FAR)
 
 
 def spread_of(mean: np.ndarray, std: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ import torch
 import sartor as st
 from sartor.data import Dataset, Natural, describe, load
 from sartor.data.inputs import Inputs
-from sartor.data.tables.moments import Moments, moments, pooled
+from sartor.data.tables.moments import Moments, columns_scale, moments, pooled
 from sartor.data.tables.new_samples import read_like
 from sartor.errors import SartorError
 
@@ -226,6 +226,17 @@ def test_moments_of_clients_make_those_of_all_rows() -> None:
         alone = Moments.joined([moments(p[:, [k]]) for p in parts])
         assert all(np.array_equal(a[:, 0], b[:, k]) for a, b in zip(alone, each, strict=True))
         assert pooled(alone)[1][0] == spread[k]
+    scaled = np.array([True, True, True, False])
+    near = columns_scale(each, scaled)
+    assert np.array_equal(near[0], mean) and np.array_equal(near[1], spread)  # clients that are alike
+    parts[5] += 100
+    each = Moments.joined([moments(p) for p in parts])
+    mean, spread = pooled(each)
+    centre, wider = columns_scale(each, scaled)
+    away = np.array([[(np.nanmean(p[:, k].astype(np.float64)) if k != 1 or i != 2 else centre[k]) for k in range(3)]
+                     for i, p in enumerate(parts)])  # fmt: skip
+    assert np.sqrt((((away - centre[:3]) / wider[:3]) ** 2).sum(1)).max() == pytest.approx(2.0, rel=1e-6)
+    assert len(set((wider / spread).round(12))) == 1 and wider[0] > 1.2 * spread[0]  # one factor for all
     flat = pooled(moments(np.full((9, 1), 0.1)))
     assert flat[0][0] == pytest.approx(0.1) and flat[1][0] == 1.0
 
