@@ -59,6 +59,7 @@ def read_data(recipe: Recipe) -> Dataset:
     """The data, before they are split."""
     given = {"target": recipe.target, "client_key": recipe.client_key, "drop": recipe.leave_out or None}
     given |= {"spellings": None if recipe.spellings == "refuse" else recipe.spellings}
+    given |= {"task": None if recipe.task == "auto" else recipe.task}
     return data.load(recipe.data, **{k: v for k, v in given.items() if v is not None})
 
 
@@ -78,8 +79,22 @@ def split(recipe: Recipe, dataset: Dataset) -> Clients:
         tuple(recipe.parts),
         recipe.minimum,
         TYPES.get(str(recipe.dtype), torch.float32),
-        columns=recipe.columns,
+        columns=columns_of(recipe),
+        target=target_of(recipe),
     )
+
+
+def columns_of(recipe: Recipe) -> str:
+    """How a table's numbers are put to scale. Statistics of all clients are outside of what privacy promises: with it
+    each client has its own, where nothing else is asked for."""
+    if recipe.columns != "auto":
+        return recipe.columns
+    return "pooled" if privacy(recipe) is None else "own"
+
+
+def target_of(recipe: Recipe) -> str:
+    """How a target that is a number is put to scale: by all clients, or for the same reason not at all."""
+    return "pooled" if privacy(recipe) is None else "raw"
 
 
 def clients_of(recipe: Recipe) -> Clients:
@@ -138,6 +153,7 @@ def _resolved(recipe: Recipe, method: Method) -> Recipe:
     known: dict[str, Any] = {
         "attack": "none" if wanted is None else spelling.write(attacks.NAMES, wanted),
         "attackers": share,
+        "columns": columns_of(recipe),
     }
     if (asked := privacy(recipe)) is not None:
         known |= {f"dp_{k}": getattr(asked, k) for k in ("clip", "delta", "where", "accountant")}

@@ -90,10 +90,18 @@ class Data(Settings):
         None, "your data: the column that names the client of each sample", common=True, own=True
     )
     leave_out: list[str] = setting([], "your table: a column to ignore; repeatable", own=True)
+    task: str = setting(
+        "auto",
+        "your data: the target is a class or a number [whole numbers of at most 100 values, and text, are classes]",
+        own=True,
+        choices=("auto", "classification", "regression"),
+    )
     columns: str = setting(
-        "own",
-        "your table: scale numbers by each client's own statistics (own), everybody's (pooled), or not at all (raw)",
-        choices=("own", "pooled", "raw"),
+        "auto",
+        "your table: scale numbers by everybody's statistics (pooled), each client's own (own), or not at all (raw) "
+        "[pooled; with privacy own]",
+        choices=("auto", "pooled", "own", "raw"),
+        auto=True,
     )
     spellings: str = setting(
         "refuse",
