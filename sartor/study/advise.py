@@ -315,7 +315,7 @@ def _look_at_test(advice: Advice, dataset: Dataset, folder: Path | None) -> Iter
         advice.table = advice.table or step.table
         for cell in step.table.cells:
             if cell.accuracy is not None and cell.loss is not None:
-                advice.test[here[cell.method]] = _score(cell.accuracy, cell.loss, dataset)
+                advice.test[here[cell.method]] = _score(cell.accuracy, cell.loss, dataset.classes)
 
 
 def _without_test(base: Recipe, dataset: Dataset) -> tuple[list[str], Dataset]:
@@ -335,7 +335,7 @@ def _try(recipe: Recipe, settings: dict[str, Any], samples: Sequence[Clients]) -
         for seed, clients in enumerate(samples):
             *_, result = play_recipe(recipe.replace(seed=seed), clients, None)
             accuracy, loss = (result.scores[f"chosen/test/{k}"] for k in ("accuracy", "loss"))
-            found.append(_score(accuracy, loss, clients))
+            found.append(_score(accuracy, loss, clients.classes))
             losses.append(np.nan_to_num(loss))
             counts.append(clients.counts("test"))
     except SartorError as e:  # it diverged, or these settings do not go together
@@ -343,8 +343,7 @@ def _try(recipe: Recipe, settings: dict[str, Any], samples: Sequence[Clients]) -
     return Tried(settings, np.array(found), loss=float((np.array(losses) * counts).sum() / np.sum(counts)))
 
 
-def _score(accuracy: np.ndarray, loss: np.ndarray, data: Clients | Dataset) -> np.ndarray:
-    """[m] accuracy; for regression a client's share in R² over all samples, 1 − squared error / variance of all."""
-    if data.classes is not None:
-        return accuracy
-    return 1 - 2 * loss / float(np.asarray(data.y, dtype=np.float64).var())
+def _score(accuracy: np.ndarray, loss: np.ndarray, classes: int | None) -> np.ndarray:
+    """[m] accuracy; for regression a client's share in R² over all samples: targets have variance 1 over all clients'
+    training samples, and the loss is half of the squared error."""
+    return accuracy if classes is not None else 1 - 2 * loss

@@ -56,7 +56,7 @@ class Candidate:
         own = {"method": self.method, "model": self.model, "settings": dict(settings), "rounds": self.rounds}
         own |= {"evaluate_every": self.rounds, "checkpoint_every": self.rounds, "diagnostics": False}
         if not self.by_steps:  # everything that is not test data is to train on
-            own |= {"parts": [base.parts[0] + base.parts[1], 0.0, base.parts[2]]}
+            own |= {"parts": [1 - base.parts[2], 0.0, base.parts[2]]}
         return base.replace(**own)
 
 
