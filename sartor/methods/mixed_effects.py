@@ -7,7 +7,7 @@
              τ_j² = Σ_i u_ij² / Σ_i (1 − V_i,jj/τ_j²)                          (Fellner and Schall; with m − 1 for m)
              φ = 2 Σ n_i f_i / (N − what was fitted)                           for squared error; else 1
 
-u_i lives on the coordinates r: "all" (random intercept and slopes), "intercept", or "none". With none it is Newton's
+u_i lives on the coordinates r: "all" (random intercept and slopes), "intercept", or "nothing". With nothing it is Newton's
 method for the pooled model: what all data in one place would give (GLORE, Wu et al. 2012); with a given, large
 `variance` every client has its own intercept, free. Otherwise it is the classical mixed model, for classes by penalised
 quasi-likelihood (Breslow and Clayton 1993). Where clients are few, a τ_j² leans on the mean of all. Models must be
@@ -47,7 +47,7 @@ class MixedEffects(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("mixed effects", "random", self.random, ["all", "intercept", "none"])
+        one_of("mixed effects", "random", self.random, ["all", "intercept", "nothing"])
         not_negative("mixed effects", ridge=self.ridge)
         positive("mixed effects", factor=self.factor)
         if self.variance is not None:
@@ -76,9 +76,9 @@ class MixedEffects(Method):
         weights = _weights(problem)
         need(
             self.random != "intercept" or bool((weights == 0).any()),
-            "a model without intercepts (bias) has none of its own; take random=all or none.",
+            "a model without intercepts (bias) has none of its own; take random=all or nothing.",
         )
-        return {"all": torch.ones_like(weights), "intercept": 1 - weights, "none": 0 * weights}[self.random]
+        return {"all": torch.ones_like(weights), "intercept": 1 - weights, "nothing": 0 * weights}[self.random]
 
     def downlink(self, server: Server, ids: Tensor, round: int) -> State:
         return {k: server[k].expand(len(ids), -1) for k in ("w", "tau", "phi")}
@@ -107,7 +107,7 @@ class MixedEffects(Method):
         step = newton_step((S.view(d, d) + torch.diag(ridge))[None], g[None])[0]
         length = (n.sqrt() / (g @ step).clamp(min=_FLAT).sqrt()).clamp(max=1)  # outputs move by 1 or so at most
         new = {"w": w - length * step}
-        if self.variance is None and self.random != "none":
+        if self.variance is None and self.random != "nothing":
             new["tau"] = self.factor * self._variances(server, u2, fitted, len(ids))
         if bool(server["numbers"]):
             new["phi"] = (2 * loss / (n - fitted.sum() - d).clamp(min=0.1 * n)).clamp(min=_FLAT)[None]
@@ -123,7 +123,7 @@ class MixedEffects(Method):
         return out
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor | None:
-        return None if self.random == "none" else state["theta"]
+        return None if self.random == "nothing" else state["theta"]
 
 
 def _weights(problem: Problem) -> Tensor:
@@ -159,12 +159,12 @@ ABOUT = {
         "fednewton": {
             "paper": "Wu et al. 2012",
             "line": "the pooled linear model itself, by Newton steps of all",
-            "preset": {"random": "none"},
+            "preset": {"random": "nothing"},
             "tune": {"ridge": "log(0.1, 1000)"},
         },
     },
     "settings": {
-        "random": "what a client has of its own: `all` (intercept and slopes), `intercept` or `none`",
+        "random": "what a client has of its own: `all` (intercept and slopes), `intercept` or `nothing`",
         "variance": "τ², how far clients' own parameters may be from the common ones; none: estimated",
         "factor": (
             "estimated variances are multiplied by this; of classes they come out too small where clients have few "

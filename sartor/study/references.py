@@ -3,6 +3,9 @@ client's alone, scored on the same test samples.
 
     pooled-linear   one logistic regression (ridge regression for numbers) of everybody's samples
     local-linear    one for each client, of its own samples
+    own-intercept-linear    the pooled one with a column for each client
+    shrunk-linear   the pooled one, and each client's deviations from it, held near zero: a column for each client and
+                    feature beside the common ones
     pooled-trees    one gradient-boosted forest of everybody's samples, with the client as a categorical feature
     local-trees     one for each client
 
@@ -16,6 +19,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,7 +67,10 @@ def reference(name: str, clients: Clients, seed: int = 0, metric: str | None = N
     kind = NUMBERS if k is None else PROBABILITIES
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a fit that stops before it has converged to the last digit
-        if where == "pooled":
+        if where == "both":
+            model = fit([x for x, _ in learn], np.concatenate([y for _, y in learn]), k, seed)
+            said = model([x for x, _ in tests])
+        elif where == "pooled":
             learn, tests = ([_with_client(r, i, name) for i, r in enumerate(rows)] for rows in (learn, tests))
             x, y = (np.concatenate(side) for side in zip(*learn, strict=True))
             categories = x.shape[1] - 1 if name == "pooled-trees" and len(clients) <= _CATEGORIES else None
@@ -194,17 +201,77 @@ def _classifier(model: Any, y: np.ndarray, k: int) -> Model:
     rare = 1 / (len(y) + k)
 
     def probabilities(new: np.ndarray) -> np.ndarray:
-        out = np.full((len(new), k), rare)
-        if len(new):
+        out = np.full((new.shape[0], k), rare)
+        if new.shape[0]:
             out[:, seen] = model.predict_proba(new) * (1 - rare * (k - len(seen)))
         return out
 
     return probabilities
 
 
-REFERENCES: Mapping[str, tuple[str, Callable[..., Model]]] = {
+# --- linear models with columns of clients' own -----------------------------------------------------------------------
+
+
+def _own_intercepts(xs: list[np.ndarray], y: np.ndarray, k: int | None, seed: int) -> Callable[[list[np.ndarray]], Any]:
+    return _with_columns(xs, y, k, seed, slopes=False)
+
+
+def _shrunk(xs: list[np.ndarray], y: np.ndarray, k: int | None, seed: int) -> Callable[[list[np.ndarray]], Any]:
+    return _with_columns(xs, y, k, seed, slopes=True)
+
+
+def _with_columns(
+    xs: list[np.ndarray], y: np.ndarray, k: int | None, seed: int, slopes: bool
+) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
+    """A ridge or logistic regression of the features, of a column for each client and, with `slopes`, of a column for
+    each client and feature; these are divided by what decides how near deviations are held. That, and the penalty, by a
+    fifth of the samples."""
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    draw = stream(seed, "reference")
+    check = draw.random(len(y)) < 1 / _FOLDS
+
+    def fitted(x: Any, y: np.ndarray, penalty: float) -> Any:
+        if k is None:
+            return Ridge(alpha=1 / penalty, solver="lsqr").fit(x, y)
+        return LogisticRegression(C=penalty, max_iter=_PASSES).fit(x, y)
+
+    def error(scale: float, penalty: float) -> float:
+        x = _columns(xs, scale, slopes)
+        model = fitted(x[~check], y[~check], penalty)
+        if k is None:
+            return float(((model.predict(x[check]) - y[check]) ** 2).mean())
+        known = np.isin(y[check], model.classes_)
+        found = model.predict_proba(x[check][known])
+        own = found[np.arange(len(found)), np.searchsorted(model.classes_, y[check][known])]
+        return float(-np.log(np.maximum(own, np.finfo(float).eps)).mean())
+
+    tried = [(scale, penalty) for scale in ((0.1, 0.3, 1.0) if slopes else (10.0,)) for penalty in _PENALTIES]
+    scale, penalty = min(tried, key=lambda one: error(*one))
+    model = fitted(_columns(xs, scale, slopes), y, penalty)
+
+    def said(news: list[np.ndarray]) -> list[np.ndarray]:
+        x, ends = _columns(news, scale, slopes), np.cumsum([0, *map(len, news)])
+        found = np.asarray(model.predict(x)) if k is None else _classifier(model, y, k)(x)
+        return [found[a:b] for a, b in pairwise(ends)]
+
+    return said
+
+
+def _columns(xs: list[np.ndarray], scale: float, slopes: bool) -> Any:
+    """[n, columns], sparse: the features, then each client's own columns times `scale`."""
+    from scipy import sparse
+
+    ones = [np.ones((len(x), 1)) for x in xs]
+    own = sparse.block_diag([np.column_stack([x, one]) if slopes else one for x, one in zip(xs, ones, strict=True)])
+    return sparse.hstack([sparse.csr_array(np.concatenate(xs)), scale * own], format="csr")
+
+
+REFERENCES: Mapping[str, tuple[str, Callable[..., Any]]] = {
     "pooled-linear": ("pooled", _linear),
     "local-linear": ("local", _linear),
+    "own-intercept-linear": ("both", _own_intercepts),
+    "shrunk-linear": ("both", _shrunk),
     "pooled-trees": ("pooled", _trees),
     "local-trees": ("local", _trees),
 }

@@ -45,7 +45,7 @@ def test_without_random_effects_it_is_the_pooled_least_squares() -> None:
     clients = villages()
     X, y = (np.concatenate(v) for v in zip(*(train(clients, i) for i in range(12)), strict=True))
     design = np.column_stack([X, np.ones(len(X))])
-    found = played(st.MixedEffects(random="none", ridge=0.0), clients, 3)
+    found = played(st.MixedEffects(random="nothing", ridge=0.0), clients, 3)
     np.testing.assert_allclose(found.run.server["w"].numpy(), np.linalg.lstsq(design, y)[0], atol=1e-8)
     assert found.summary["personal"] is None
 
@@ -53,7 +53,7 @@ def test_without_random_effects_it_is_the_pooled_least_squares() -> None:
 def test_without_random_effects_it_is_the_pooled_logistic_regression() -> None:
     clients = villages(classes=2)
     X, y = (np.concatenate(v) for v in zip(*(train(clients, i) for i in range(12)), strict=True))
-    w = played(st.MixedEffects(random="none", ridge=2.0), clients, 12).run.server["w"].numpy()
+    w = played(st.MixedEffects(random="nothing", ridge=2.0), clients, 12).run.server["w"].numpy()
     theirs = LogisticRegression(C=1.0, tol=1e-12, max_iter=10000).fit(X, y)  # see tests/test_convex_solvers.py
     np.testing.assert_allclose(w[3:6] - w[:3], theirs.coef_[0], atol=1e-5)
     np.testing.assert_allclose(w[7] - w[6], theirs.intercept_[0], atol=1e-5)
@@ -121,7 +121,7 @@ def test_clients_that_are_alike_get_the_pooled_model() -> None:
         x = rng.normal(size=(40, 3))
         parts.append({"train": (x, x @ np.array([1.0, 2.0, 3.0]) + 0.5 * rng.normal(size=40))})
     clients = st.Clients.from_parts(parts, None)
-    mixed, pooled = (played(st.MixedEffects(random=r), clients, 100) for r in ("all", "none"))
+    mixed, pooled = (played(st.MixedEffects(random=r), clients, 100) for r in ("all", "nothing"))
     theta, w = mixed.run.query_clients("personal")["personal"], pooled.run.server["w"]
     alone = played(st.LocalOnly(solver=st.Newton()), clients, 1).run.query_clients("personal")["personal"]
     assert float((theta - w).norm(dim=1).mean()) < 0.35 * float((alone - w).norm(dim=1).mean())
@@ -147,7 +147,7 @@ def test_it_beats_local_and_pooled_models_on_what_it_was_made_for() -> None:
     for name, method in {
         "mixed": st.MixedEffects(),
         "twice": st.MixedEffects(factor=2.0),
-        "pooled": st.MixedEffects(random="none"),
+        "pooled": st.MixedEffects(random="nothing"),
         "local": st.LocalOnly(solver=st.Newton()),
     }.items():
         scores = played(method, clients, 30).scores

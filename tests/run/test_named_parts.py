@@ -108,3 +108,10 @@ def test_a_solvers_own_epochs_and_steps_replace_the_runs() -> None:
 def test_epochs_and_steps_of_one_solver_are_refused(make: Callable[[], object]) -> None:
     with pytest.raises(SartorError, match=r"trains for epochs or for steps, not both; got epochs = [23] and steps = 4"):
         make()
+
+
+def test_a_method_inside_a_method_comes_back_from_its_table() -> None:
+    """Also where one of its settings is a word that could be taken for no value at all."""
+    for made in (st.Ditto(global_method=st.MixedEffects(random="nothing"), solver=st.Newton()), st.MixedEffects()):
+        name = "ditto" if isinstance(made, st.Ditto) else "mixed-effects"
+        assert method_from(name, to_table(made)) == made
