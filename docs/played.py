@@ -22,8 +22,9 @@ DERIVED = ("sum",)  # what a server keeps only to be quick
 @cache
 def played(name: str) -> dict[str, str]:
     """One round of a tiny federation, looked at: which vectors there are, and how long they are."""
-    linear = name == "mocha"
-    model = st.models.layers(3, 1) if linear else st.models.layers(3, 7, 4)
+    method = method_from(name, {})
+    linear = method.models == "one output"
+    model = st.models.layers(*{"any": (3, 7, 4), "one layer": (3, 4), "one output": (3, 1)}[method.models])
     draw = np.random.default_rng(0)
     parts = []
     for n in (9, 11):
@@ -31,14 +32,15 @@ def played(name: str) -> dict[str, str]:
         parts.append({"train": (x, y)})
     clients = st.Clients.from_parts(parts, None if linear else 4)
     run = prepare(
-        method_from(name, {}),
+        method,
         model,
         clients,
         loss="squared" if linear else None,
         execution=st.Execution(engine="serial"),
     ).run
     d = sum(p.numel() for p in model.parameters())
-    lengths = {1: "1 number", d: "d numbers", 28: "the body", 32: "the head", 20: "d_sub numbers", 11: "n numbers"}
+    lengths = {1: "1 number", 28: "the body", 32: "the head", 20: "d_sub numbers", 11: "n numbers"}
+    lengths |= {d: "d numbers", d * d: "d² numbers"}
     ids = torch.arange(len(parts))
     server, state = run.method.init(run.problem)
     down = run.method.downlink(server, ids, 0)
@@ -52,6 +54,7 @@ def played(name: str) -> dict[str, str]:
     kept += [f"a `{k}` for every client" for k, v in server.items() if isinstance(v, Rows)]
     kept += [words for k, words in REMEMBERED.items() if k in server]
     against = [f"`{s.name}` against {AGAINST[s.against]}" for s in run.method.sends]
+    uncompressed = "nothing: messages go as they are" if up else "nothing is sent"
     return {
         "the server sends each client": said(down, 1),
         "a client sends": said(up, 1),
@@ -59,7 +62,7 @@ def played(name: str) -> dict[str, str]:
         "the server remembers": ", ".join(kept) or "nothing",
         "there is a global model": "yes" if run.method.shared(server) is not None else "no",
         "there are personal models": "yes" if "personal" in run.query_clients("personal") else "no",
-        "compressed": ", ".join(against) or "nothing is sent",
+        "compressed": ", ".join(against) or uncompressed,
     }
 
 

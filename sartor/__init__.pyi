@@ -12,6 +12,7 @@ from .methods import (
     L2GD,
     L2SGD,
     MOCHA,
+    MRMTL,
     QFFL,
     RSA,
     SCAFFOLD,
@@ -31,6 +32,7 @@ from .methods import (
     LocalOnly,
     LpProj,
     Mapper,
+    MixedEffects,
     PerFedAvg,
     PFedMe,
 )
@@ -38,7 +40,7 @@ from .run.export import load_model
 from .run.play import fit
 from .run.recipe import Attacked, Evaluation, Execution, Federation, Recipe, Traffic
 from .run.result import Result
-from .solvers import SGD, Adam, Early, Exact, Inexact
+from .solvers import LBFGS, SGD, Adam, Early, Exact, Inexact, Newton
 from .wrappers import Privacy, attacks
 from .wrappers.dynamic_lam import DynamicLam
 
@@ -52,7 +54,9 @@ __all__ = [
     "IID",
     "L2GD",
     "L2SGD",
+    "LBFGS",
     "MOCHA",
+    "MRMTL",
     "QFFL",
     "RSA",
     "SCAFFOLD",
@@ -88,7 +92,9 @@ __all__ = [
     "LocalOnly",
     "LpProj",
     "Mapper",
+    "MixedEffects",
     "Natural",
+    "Newton",
     "Noise",
     "OverBudget",
     "PFedMe",

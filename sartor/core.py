@@ -48,6 +48,7 @@ class Problem:
     loss: str = ""  # the task's loss by name; "custom" for a user's own
     linear: bool = False  # the model is one linear layer with one output: ClientStack.design works
     largest: int = 0  # the most training samples that one client has
+    convex: bool = False  # one linear layer under a smooth convex loss: ClientStack.objective has a curvature
 
     @property
     def clients(self) -> int:
@@ -72,6 +73,24 @@ class Coupling(Protocol):
 
     def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """(A, b) with λ ∂g/∂θ = A θ − b, where g is quadratic."""
+        ...
+
+
+class ClientLoss(Protocol):
+    """f_i over all training data of each client of a stack, as functions of θ [c, d] that are evaluated many times."""
+
+    penalised: Tensor  # [d] 1 for weights, 0 for intercepts: what a ridge penalty holds small
+
+    def loss(self, theta: Tensor) -> Tensor:
+        """[c, d] → [c]."""
+        ...
+
+    def grad(self, theta: Tensor) -> Tensor:
+        """[c, d] → [c, d]."""
+        ...
+
+    def hessian(self, theta: Tensor) -> Tensor:
+        """[c, d] → [c, d, d]; refused where the model is not one linear layer."""
         ...
 
 
@@ -129,6 +148,10 @@ class ClientStack(Protocol):
 
     def quadratic(self) -> tuple[Tensor, Tensor]:
         """(A [c, d, d], b [c, d]) with ∇f_i(θ) = A_i θ − b_i, for tasks that are quadratic; refuses others."""
+        ...
+
+    def objective(self) -> ClientLoss:
+        """f_i, to be minimised to the end: in double precision and with its curvature for one linear layer."""
         ...
 
     def validation(self, theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -293,6 +316,8 @@ class Method(ABC):
     """
 
     train_all: bool = False
+    models: ClassVar[str] = "any"  # which models it is for: any, "one layer", or "one output" of one layer
+    uncompressed: ClassVar[str] = ""  # why its messages cannot be compressed; empty: they can
     keeps_last: ClassVar[bool] = False
     sends: tuple[Sent, ...] = (Sent("w"),)  # the vectors in its messages
     weighting: str = "uniform"  # clients count alike, or by "size": their number of samples

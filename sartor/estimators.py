@@ -2,8 +2,9 @@
 
 A group is a client. Each trains on its own rows and is served by its own (chosen) model; a group that was not there in
 `fit` is served by the global model, or where the method has none by the average of what all groups' models say. Without
-groups all rows are one client's, which is training alone. To pass groups through Pipeline or GridSearchCV, switch on
-scikit-learn's metadata routing (docs/own-data.md) and split within groups (`WithinGroups`): GroupKFold holds whole
+groups all rows are one client's, which is training alone. A data frame (pandas, pyarrow) may hold text, dates and gaps:
+its columns become what those of a file do (docs/own-data.md). To pass groups through Pipeline or GridSearchCV, switch
+on scikit-learn's metadata routing (docs/own-data.md) and split within groups (`WithinGroups`): GroupKFold holds whole
 groups out, and so measures the cold start, not the personal models.
 """
 
@@ -19,13 +20,22 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+from sklearn.utils.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    check_random_state,
+    column_or_1d,
+    validate_data,
+)
 from torch import nn
 
 from . import models
 from .core import Method
 from .data.dataset import Dataset
 from .data.tables.columns import Column, learn
+from .data.tables.objects import as_source
+from .data.tables.own_data import as_text, features_like, features_of
+from .data.tables.scan import is_number, to_numbers
 from .errors import SartorError, need, one_of
 from .run.assemble import TYPES
 from .run.export import said
@@ -75,7 +85,7 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
         rho: float | None = None,
         settings: Mapping[str, Any] | None = None,
         cohort: int | None = Recipe.cohort,
-        scale: str = Recipe.columns,
+        scale: str = "pooled",
         validation: float = 0.1,
         loss: str | Callable[..., Any] | None = None,
         engine: str = Recipe.engine,
@@ -90,6 +100,38 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
 
     # --- fitting ------------------------------------------------------------------------------------------------------
 
+    def _read(self, X: Any, y: Any, y_numeric: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Features and targets; sets what scikit-learn's users look at: feature_names_in_, n_features_in_."""
+        self.columns_: tuple[Column, ...] = ()
+        if not _has_text_or_gaps(X):
+            X, y = validate_data(self, X, y, y_numeric=y_numeric)
+            return X, y
+        one_of(type(self).__name__, "dtype", self.dtype, TYPES)
+        source = as_source("X", X)
+        features, self.columns_ = features_of(source, self.dtype)
+        self.feature_names_in_ = np.array(source.columns, dtype=object)
+        self.n_features_in_ = len(source.columns)
+        return features, self._targets(features, y, y_numeric)
+
+    def _targets(self, X: np.ndarray, y: Any, y_numeric: bool) -> np.ndarray:
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(X, y)
+        found: np.ndarray = np.asarray(y, dtype=np.float64) if y_numeric else as_text(y)
+        missing = not np.isfinite(found).all() if found.dtype.kind == "f" else any(v is None or v != v for v in found)
+        need(not missing, "some targets in y are missing, NaN or Inf; drop those rows first.")
+        return found
+
+    def _features(self, X: Any) -> np.ndarray:
+        """Later rows as those of fit were read."""
+        if not self.columns_:
+            found: np.ndarray = validate_data(self, X, reset=False)
+            return found
+        need(
+            hasattr(X, "columns"),
+            f"fit was given a table with the columns {', '.join(self.feature_names_in_)}; give one here, not an array.",
+        )
+        return features_like(as_source("X", X), self.columns_, self.dtype)
+
     def _fit(self, X: np.ndarray, y: np.ndarray, classes: int | None, groups: Any) -> None:
         need(0 <= self.validation < 1, f"validation is a share of each group's rows in [0, 1); got {self.validation}.")
         one_of(type(self).__name__, "dtype", self.dtype, TYPES)
@@ -97,10 +139,11 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
         self.groups_ = np.array([None], dtype=object)
         if groups is not None:
             self.groups_, keys = np.unique(_groups(groups, len(X)), return_inverse=True)
-        columns = tuple(Column(f"x{i}", "number") for i in range(X.shape[1]))
+        columns = self.columns_ or tuple(Column(f"x{i}", "number") for i in range(X.shape[1]))
         data = Dataset(X.astype(self.dtype), y, classes, "X", keys, columns=columns)
         parts, seed = (1 - self.validation, self.validation, 0.0), self._seed()
-        clients = data.split("natural", None, seed, parts, 1, TYPES[self.dtype], columns=self.scale)
+        target = "raw" if callable(self.loss) else "pooled"  # a loss of the user's own means the user's own units
+        clients = data.split("natural", None, seed, parts, 1, TYPES[self.dtype], columns=self.scale, target=target)
         result = fit(
             self._method(),
             self._model(X.shape[1], 1 if classes is None else classes),
@@ -145,12 +188,17 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         need(hasattr(self, "_result"), "adapt needs the estimator as it was fitted: a copy from a file lacks the data.")
         need(group not in list(self.groups_), f"group {group!r} has a model already: it took part in fit.")
-        X, y = validate_data(self, X, y, reset=False)
+        if self.columns_:
+            X = self._features(X)
+            y = self._targets(X, y, isinstance(self, RegressorMixin))
+        else:
+            X, y = validate_data(self, X, y, reset=False)
         inputs, client = self.inputs_, None
         if self.scale == "own" and len(X) >= 10:
             inputs, client = inputs.with_own(learn(X, [slice(0, len(X))], inputs.columns, "own")), 0
         ready = inputs.ready(np.asarray(X, dtype=np.float64), client, TYPES[self.dtype])
-        self.guests_[group] = self._result.newcomer((ready.numpy(), self._encoded(y)), steps), (inputs, client)
+        targets = inputs.scaled_target(self._encoded(y))
+        self.guests_[group] = self._result.newcomer((ready.numpy(), targets), steps), (inputs, client)
         return self
 
     def __getstate__(self) -> dict[str, Any]:
@@ -163,7 +211,7 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
     def _said(self, X: Any, groups: Any) -> np.ndarray:
         """[n, k] probabilities or values, each row by its group's model."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False)
+        X = self._features(X)
         if groups is None:  # the one client of a fit without groups; else a group that nobody knows
             return self._by(None, X)
         groups = _groups(groups, len(X))
@@ -201,13 +249,14 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
     """A classifier with a model for each group, trained by a personalised federated method.
 
     `method` is a name (sartor list methods) or an object; `lam`, `speed`, `rho` and `settings` are its settings, `lr`,
-    `epochs` and `batch` its solver's. `scale`: features to scale by the group's "own" statistics, by "pooled" ones, or
-    "raw". `validation` of each group's rows are kept to choose between its personal model, the global one and mixtures.
+    `epochs` and `batch` its solver's. `scale`: features to scale by all groups' rows ("pooled"), by the group's "own",
+    or "raw". `validation` of each group's rows are kept to choose between its personal model, the global one and
+    mixtures. In fit, X is an array of numbers or a data frame, which may hold text, dates and gaps.
     """
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> PersonalizedClassifier:
         """Train; `groups` says whose each row is. Without it all rows are one client's."""
-        X, y = validate_data(self, X, y)
+        X, y = self._read(X, y)
         check_classification_targets(y)
         self.classes_, place = np.unique(y, return_inverse=True)
         self._fit(X, place.astype(np.int64), len(self.classes_), groups)
@@ -235,11 +284,13 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
 
 
 class PersonalizedRegressor(RegressorMixin, _Personalized):  # type: ignore[misc]
-    """A regressor with a model for each group; the parameters are those of PersonalizedClassifier."""
+    """A regressor with a model for each group; the parameters are those of PersonalizedClassifier. Models learn y to
+    scale, by the mean and standard deviation of all groups' rows; predictions are in the units of y. A `loss` of your
+    own is given y as it is."""
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> PersonalizedRegressor:
         """Train; `groups` says whose each row is. Without it all rows are one client's."""
-        X, y = validate_data(self, X, y, y_numeric=True)
+        X, y = self._read(X, y, y_numeric=True)
         self._fit(X, np.asarray(y, dtype=np.float64), None, groups)
         return self
 
@@ -256,6 +307,19 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):  # type: ignore[misc
 def _outputs(module: nn.Module, inputs: Any, client: int | None, X: np.ndarray, dtype: torch.dtype) -> np.ndarray:
     x = inputs.ready(np.ascontiguousarray(X), client, dtype)
     return said(module(x), inputs)
+
+
+def _has_text_or_gaps(X: Any) -> bool:
+    """Whether this is a data frame that scikit-learn would not take as numbers."""
+    if not hasattr(X, "columns"):
+        return False
+    table = as_source("X", X)
+    for batch in table.batches():
+        for values in batch.columns:
+            numbers = is_number(values.type) or str(values.type) == "bool"
+            if not numbers or values.null_count or np.isnan(to_numbers(values)).any():
+                return True
+    return False
 
 
 def _groups(groups: Any, n: int) -> np.ndarray:

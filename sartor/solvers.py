@@ -6,14 +6,18 @@ counted beforehand has `lasting(steps)`: the same solver with so many minibatch 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from .core import ClientStack, Coupling, Plan
+from .core import ClientLoss, ClientStack, Coupling, Plan
 from .errors import need, not_negative, positive
+
+_DENSE = 256  # parameters up to which a curvature [d, d] of each client is cheaper than more steps
+_HALVINGS = 40  # of a step that does not descend
 
 
 class Solver(Protocol):
@@ -222,10 +226,156 @@ class Inexact:
         return theta
 
 
-NAMES: dict[str, type[SGD] | type[Adam] | type[Early] | type[Exact] | type[Inexact]] = {
+@dataclass(frozen=True)
+class Newton:
+    """Newton's method (iteratively reweighted least squares) to the minimiser itself, for a linear model under a convex
+    loss: cross-entropy, squared or squared hinge. With all of a client's data, and of each client on its own.
+
+    `ridge` adds ridge/(2n) ‖weights‖², n the client's samples, intercepts left out: scikit-learn's 1/C. It bounds what
+    separable data would let grow for ever. A step that overshoots is halved. With more than 256 parameters L-BFGS steps
+    take its place, to a slope of 1e-6.
+    """
+
+    ridge: float = 1.0
+    tol: float = 1e-9  # the largest slope that is left
+    max_steps: int = 50
+
+    def __post_init__(self) -> None:
+        not_negative("the newton solver", ridge=self.ridge)
+        positive("the newton solver", tol=self.tol)
+        need(self.max_steps >= 1, f"the newton solver needs max_steps >= 1; got {self.max_steps}.")
+
+    def minimise(
+        self, local: ClientStack, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0
+    ) -> Tensor:
+        if theta.shape[1] > _DENSE:
+            return LBFGS(self.ridge, max(self.tol, 1e-6), 10 * self.max_steps).minimise(local, theta, coupling)
+        phi = _Penalised(local.objective(), coupling, self.ridge / local.samples)
+        bend, _ = coupling.normal_terms(theta.double())
+
+        def direction(now: Tensor, g: Tensor) -> Tensor:
+            return -newton_step(phi.f.hessian(now) + bend + torch.diag_embed(phi.ridge.expand_as(now)), g)
+
+        return _descend(phi, theta, self.tol, self.max_steps, direction)
+
+
+@dataclass(frozen=True)
+class LBFGS:
+    """L-BFGS on all of a client's data, each client on its own: for linear models that are too large for `newton`, and
+    for small networks. `ridge` as there, on all parameters but those called bias."""
+
+    ridge: float = 1.0
+    tol: float = 1e-6  # the largest slope that is left
+    max_steps: int = 200
+    memory: int = 10
+
+    def __post_init__(self) -> None:
+        not_negative("the lbfgs solver", ridge=self.ridge)
+        positive("the lbfgs solver", tol=self.tol)
+        need(self.max_steps >= 1, f"the lbfgs solver needs max_steps >= 1; got {self.max_steps}.")
+        need(self.memory >= 1, f"the lbfgs solver needs memory >= 1; got {self.memory}.")
+
+    def minimise(
+        self, local: ClientStack, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0
+    ) -> Tensor:
+        phi = _Penalised(local.objective(), coupling, self.ridge / local.samples)
+        pairs: list[tuple[Tensor, Tensor, Tensor]] = []  # steps s, changes of slope y, 1/(sᵀy)
+        last: list[Tensor] = []
+
+        def direction(now: Tensor, g: Tensor) -> Tensor:
+            if last:
+                s, y = now - last[0], g - last[1]
+                curve = (s * y).sum(1, keepdim=True)
+                good = curve > 1e-10 * y.square().sum(1, keepdim=True)
+                pairs.append((s, y, torch.where(good, 1 / curve, 0.0)))  # a pair that says nothing changes nothing
+                del pairs[: -self.memory]
+            last[:] = now, g
+            return -_two_loops(g, pairs)
+
+        return _descend(phi, theta, self.tol, self.max_steps, direction)
+
+
+class _Penalised:
+    """f_i + Σ_j ridge_ij θ_j²/2 + λg, its slope, and its value."""
+
+    def __init__(self, f: ClientLoss, coupling: Coupling, ridge: Tensor) -> None:
+        self.f, self.coupling, self.ridge = f, coupling, ridge[:, None].to(f.penalised) * f.penalised
+
+    def value(self, theta: Tensor) -> Tensor:
+        return self.f.loss(theta) + 0.5 * (self.ridge * theta**2).sum(1) + self.coupling.value(theta)
+
+    def slope(self, theta: Tensor) -> Tensor:
+        g = self.f.grad(theta) + self.ridge * theta
+        self.coupling.add_grad_(g, theta)
+        return g
+
+
+def _descend(
+    phi: _Penalised, theta: Tensor, tol: float, most: int, direction: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """Steps along `direction`, halved until they descend, until each client's slope is at most `tol`. A client that is
+    there, or can get no lower, stays where it is, whatever the others do."""
+    now = theta.to(phi.f.penalised.dtype)
+    value, at_work = phi.value(now), torch.ones(len(now), dtype=torch.bool, device=now.device)
+    for _ in range(most):
+        g = phi.slope(now)
+        at_work = at_work & (g.abs().amax(1) > tol)
+        if not bool(at_work.any()):
+            break
+        step = direction(now, g)
+        descent = (g * step).sum(1)
+        length, moved = torch.ones_like(value), torch.zeros_like(at_work)
+        for _ in range(_HALVINGS):
+            there = now + length[:, None] * step
+            reached = phi.value(there)
+            enough = reached <= value + 1e-4 * length * descent + 1e-15 * value.abs()
+            take = at_work & ~moved & enough & (descent < 0)
+            now, value = torch.where(take[:, None], there, now), torch.where(take, reached, value)
+            moved = moved | take
+            if bool((moved | ~at_work).all()):
+                break
+            length = torch.where(moved, length, length / 2)
+        at_work = at_work & moved
+    return now.to(theta.dtype)
+
+
+def newton_step(H: Tensor, g: Tensor) -> Tensor:
+    """H⁻¹ g for a stack [c, d, d], [c, d] of positive semidefinite curvatures. Where H is flat (the classes' intercepts
+    may all be raised alike) or bends down, as much is added to its diagonal as makes it positive."""
+    size = H.diagonal(dim1=1, dim2=2).abs().mean(1)[:, None, None].clamp(min=torch.finfo(H.dtype).tiny)
+    eye = torch.eye(H.shape[1], dtype=H.dtype, device=H.device)
+    added = 1e-9 * torch.ones_like(size)
+    while True:
+        L, failed = torch.linalg.cholesky_ex(H + added * size * eye)
+        if not bool(failed.any()) or bool((added > 1e9).any()):
+            return torch.cholesky_solve(g[..., None], L)[..., 0]
+        added = torch.where(failed[:, None, None] > 0, added * 100, added)
+
+
+def _two_loops(g: Tensor, pairs: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
+    """L-BFGS's product of its inverse curvature with g [c, d]; of no pairs g, no longer than 1."""
+    if not pairs:
+        length: Tensor = g.norm(dim=1, keepdim=True)
+        return g / length.clamp(min=1.0)
+    q, kept = g.clone(), []
+    for s, y, inverse in reversed(pairs):
+        a = inverse * (s * q).sum(1, keepdim=True)
+        q = q - a * y
+        kept.append(a)
+    s, y, inverse = pairs[-1]
+    scale = 1 / (inverse * y.square().sum(1, keepdim=True))
+    q = q * torch.where(torch.isfinite(scale), scale, 1.0)
+    for (s, y, inverse), a in zip(pairs, reversed(kept), strict=True):
+        q = q + s * (a - inverse * (y * q).sum(1, keepdim=True))
+    return q
+
+
+NAMES: dict[str, type[SGD] | type[Adam] | type[Early] | type[Exact] | type[Inexact] | type[Newton] | type[LBFGS]] = {
     "sgd": SGD,
     "adam": Adam,
     "early": Early,
     "exact": Exact,
     "inexact": Inexact,
+    "newton": Newton,
+    "lbfgs": LBFGS,
 }

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .client_table import Rows
 from .core import Method, Server, State
@@ -72,9 +72,14 @@ def two_sided(m: int = 7, seed: int = 0, features: int = 5) -> Clients:
     return Clients.from_parts(parts, 2)
 
 
-def linear_only(method: Method) -> bool:
-    """Whether a method is for linear models with one output only (MOCHA)."""
-    return type(method).__name__ == "MOCHA"
+def data_for(method: Method) -> Clients:
+    """Seven clients that the method can learn from."""
+    return two_sided() if method.models == "one output" else ragged()
+
+
+def model_for(method: Method) -> nn.Sequential:
+    """A small model of the kind that the method is for."""
+    return layers(*{"one output": (5, 1), "one layer": (5, 3)}.get(method.models, (5, 6, 3)))
 
 
 def start(
@@ -88,9 +93,8 @@ def start(
     seed: int = 3,
 ) -> Run:
     """A run of the method on the seven clients."""
-    convex = linear_only(method)
-    clients = (two_sided() if convex else ragged()).to(dtype=dtype)
-    task = ModelTask((layers(5, 1) if convex else layers(5, 6, 3)).to(dtype), natural_loss(clients))
+    clients = data_for(method).to(dtype=dtype)
+    task = ModelTask(model_for(method).to(dtype), natural_loss(clients))
     problem = problem_of(task, clients, seed)
     server, first = method.init(problem)
     made = (
@@ -280,9 +284,9 @@ def goes_on_from_a_checkpoint(make: Make) -> None:
 def one_client_is_enough(make: Make) -> None:
     """A federation of one; without test data nothing is scored, and nothing invented."""
     method = make()
-    data = two_sided() if linear_only(method) else ragged()
+    data = data_for(method)
     clients = Clients.from_parts([{"train": (data.x[:20].numpy(), data.y[:20].numpy())}], data.classes)
-    result = fit(method, layers(5, 1) if linear_only(method) else layers(5, 6, 3), clients, rounds=2)
+    result = fit(method, model_for(method), clients, rounds=2)
     assert result.summary["chosen"] is None, "scores were reported although nobody has test data"
 
 
@@ -314,8 +318,8 @@ def _losses(run: Run) -> float:
 def runs_under_attack_and_serves_newcomers(make: Make) -> None:
     """With two hostile clients of seven it stays finite, and a client that joins afterwards changes nothing."""
     method = make()
-    data = two_sided() if linear_only(method) else ragged()
-    model = layers(5, 1) if linear_only(method) else layers(5, 6, 3)
+    data = data_for(method)
+    model = model_for(method)
     result = fit(
         method,
         model,

@@ -6,6 +6,8 @@ import pickle
 from collections.abc import Iterator
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 import sklearn
 from sklearn.base import clone
@@ -123,6 +125,61 @@ def test_regression_and_settings(hospitals) -> None:
     assert copy.get_params()["lam"] == 2.0 and copy._method() == st.FLAME(lam=2.0, anchor="global")
     same = PersonalizedClassifier(st.Ditto(lam=0.5), rounds=3, model=st.models.layers(4, 2))
     assert same.fit(X, g == "Park", groups=g).classes_.tolist() == [False, True]
+
+
+def frame_of(n: int = 300) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """Text, a date, gaps, a flag; what is ill is told by ward and age together."""
+    draw = np.random.default_rng(1)
+    g, ward, age = draw.choice(["City", "Park"], n), draw.choice(["east", "west"], n), draw.normal(50, 10, n)
+    frame = pd.DataFrame({"age": np.where(draw.random(n) < 0.1, np.nan, age), "ward": ward})
+    frame["seen"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(draw.integers(0, 300, n), unit="D")
+    frame["smoker"] = draw.random(n) < 0.3
+    risk = (age - 50) / 10 + np.where(ward == "east", 2.0, -2.0)
+    return frame, risk, g
+
+
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow"])
+def test_data_frames_with_text_dates_and_gaps(kind: str) -> None:
+    frame, risk, g = frame_of()
+    y = np.where(risk > 0, "ill", "well")
+    model = PersonalizedClassifier("ditto", **QUICK)
+    as_given = (lambda f: pa.Table.from_pandas(f, preserve_index=False)) if kind == "pyarrow" else (lambda f: f)
+    model.fit(as_given(frame[:200]), y[:200], groups=g[:200])
+    assert model.feature_names_in_.tolist() == ["age", "ward", "seen", "smoker"] and model.n_features_in_ == 4
+    assert model.score(as_given(frame[200:]), y[200:], groups=g[200:]) > 0.85
+    turned = frame[200:][["smoker", "seen", "ward", "age"]]  # found by name, wherever they stand
+    assert np.array_equal(
+        model.predict_proba(as_given(turned), g[200:]), model.predict_proba(as_given(frame[200:]), g[200:])
+    )
+    strange = frame[200:].assign(ward="nobody knows it")
+    assert np.isfinite(model.predict_proba(as_given(strange), groups=g[200:])).all()
+    model.adapt(as_given(frame[:40]), y[:40], group="New")
+    assert set(model.predict(as_given(frame[:9]), groups=["New"] * 9)) <= {"ill", "well"}
+    with pytest.raises(st.SartorError, match="there was one in fit 'ward'"):
+        model.predict(as_given(frame.drop(columns="ward")), groups=g)
+    with pytest.raises(st.SartorError, match="fit was given a table with the columns age, ward, seen, smoker"):
+        model.predict(np.zeros((3, 4)))
+
+
+def test_a_regressor_answers_in_the_units_of_y() -> None:
+    """y far from zero: each group's least squares, known from NumPy; the same whatever the unit."""
+    draw = np.random.default_rng(0)
+    X, g = draw.normal(size=(400, 2)), np.repeat(["a", "b"], 200)
+    y = 1e5 + np.where(g == "a", 0.0, 4e3) + 900 * X[:, 0] + draw.normal(size=400)
+    model = PersonalizedRegressor("local", rounds=60, validation=0.0).fit(X, y, groups=g)
+    for name in ("a", "b"):
+        rows = g == name
+        design = np.column_stack([X[rows], np.ones(rows.sum())])
+        wanted = design @ np.linalg.lstsq(design, y[rows], rcond=None)[0]
+        np.testing.assert_allclose(model.predict(X[rows], groups=g[rows]), wanted, atol=30)
+    other = PersonalizedRegressor("local", rounds=60, validation=0.0).fit(X, y / 1000, groups=g)
+    np.testing.assert_allclose(other.predict(X, groups=g) * 1000, model.predict(X, groups=g), rtol=1e-5)
+    assert model.score(X, y, groups=g) > 0.999
+    guest = model.adapt(X[:50], y[:50] + 1e4, group="new").predict(X[:50], groups=["new"] * 50)
+    assert abs(guest.mean() - (y[:50] + 1e4).mean()) < 2500  # it moves towards its own level, from the others' one
+    frame, risk, groups = frame_of()
+    regressor = PersonalizedRegressor("ditto", rounds=30).fit(frame, 500 + 40 * risk, groups=groups)
+    assert regressor.score(frame, 500 + 40 * risk, groups=groups) > 0.85
 
 
 @pytest.mark.parametrize(

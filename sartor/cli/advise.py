@@ -31,7 +31,7 @@ def advise(
     ] = None,
     minutes: Annotated[float, typer.Option(help="time limit")] = 5.0,
     trials: Annotated[int, typer.Option(help="maximum number of trials per method; the defaults come first")] = 12,
-    cuts: Annotated[int, typer.Option(help="number of random splits of the data for each trial")] = 3,
+    cuts: Annotated[int, typer.Option(help="number of random splits of the data for each trial")] = 5,
     folder: Annotated[
         Path | None, typer.Option("--out", help="where advise.json, recipe.toml and the comparison are kept")
     ] = None,
@@ -52,8 +52,8 @@ def advise(
     from ..study.verdict import verdict
     from .compare import keep
 
-    names = list(advising.METHODS) if methods is None else split_list(methods, "methods")
-    for name in names:
+    names = None if methods is None else split_list(methods, "methods")
+    for name in names or ():
         entry(name)
     base = asked(ctx.params)
     check_steps(own_steps, base)
@@ -79,14 +79,14 @@ def advise(
 
 def _show(advice: Advice, folder: Path | None) -> None:
     from ..report import terminal
-    from ..study import advise as advising
+    from ..study.candidates import ALONE
     from ..study.tune import set_line
 
     rows = []
-    for m in sorted(advice.tried, key=lambda m: -advice.best(m).mean):
+    for m in sorted(advice.tried, key=lambda m: -advice.mean(m)):
         gain, error = advice.gain(m)
-        over = "" if m == advising.ALONE else f"{gain:+.3f} ± {error:.3f}"
-        rows.append([m, f"{advice.best(m).mean:.3f}", over, set_line(m, advice.best(m).settings)])
+        over = "" if m == ALONE else f"{gain:+.3f} ± {error:.3f}"
+        rows.append([m, f"{advice.mean(m):.3f}", over, set_line(advice.candidates[m].method, advice.best(m).settings)])
     out.print(terminal.lines("kept-back samples (no test data)", ["method", "score", "over local", "settings"], rows))
     if advice.table is not None:
         out.print(terminal.work_of(advice.table.rows()))

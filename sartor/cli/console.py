@@ -47,11 +47,14 @@ def say_where(folder: Path | None, kept: str = "all results are in {}; open repo
 
 
 def say_columns(clients: Clients) -> None:
-    """What was done to each column of a table."""
+    """What was done to each column of a table, and which of them look like the target."""
     from ..data.tables.columns import grouped
 
     for line in grouped(clients.inputs.words()) if clients.inputs is not None else []:
         out.print(f"column {line}", soft_wrap=True)
+    warned = clients.about.get("warnings")
+    for line in warned if isinstance(warned, list) else []:
+        err.print(f"warning: {line}", soft_wrap=True)
 
 
 def print_rows(rows: list[dict[str, str]]) -> None:

@@ -108,7 +108,7 @@ def server(
 
 
 @app.command()
-@takes("data", only=("target", "client_key", "leave_out"), also=LIMITS)
+@takes("data", only=("target", "client_key", "leave_out", "task"), also=LIMITS)
 def client(
     ctx: typer.Context,
     kit: KitFolder,
@@ -135,6 +135,8 @@ def client(
     given = ctx.params
     columns = given["target"], given["client_key"], tuple(given["leave_out"] or ())
     limits = SiteLimits(**{name: given[name] for name in LIMITS})
-    own = SiteConfig(str(Path(data).resolve()), columns[0], columns[1], value, path, columns[2], limits)
+    own = SiteConfig(
+        str(Path(data).resolve()), columns[0], columns[1], value, path, columns[2], limits, task=given["task"]
+    )
     left = SiteSupervisor(kit, own, connect_timeout, _saying(as_json)).play()
     print(json.dumps({"models": str(left)}) if as_json else f"finished: this site's models are in {left}")

@@ -15,8 +15,10 @@ from .inputs import Inputs, Scale
 from .measures import measure
 from .partitions import name_of, parse, settings, spell
 from .partitions.assignment import Assignment, Partition, held, whole
-from .tables.columns import WAYS, Column, learn, ready
+from .tables.columns import WAYS, Column, columns_moments, learn, of_pooled, ready
 from .tables.columns import feature_names as names_of
+from .tables.disguise import disguised
+from .tables.moments import Moments, moments, pooled
 
 _PIECE = 1 << 16  # rows that are looked at together
 
@@ -36,6 +38,15 @@ def cut_sizes(n: int, parts: Sequence[float]) -> tuple[int, int, int]:
     validation = max(0, min(validation, n - 1 - test))
     test = min(test, n - 1)
     return n - validation - test, validation, test
+
+
+@dataclass(frozen=True, eq=False)
+class Agreed:
+    """What the clients of a federation agreed on: how numbers and targets are put to scale."""
+
+    mean: np.ndarray  # [c] of the columns that hold numbers, in order
+    spread: np.ndarray  # [c]
+    target: tuple[float, float] = (0.0, 1.0)  # centre and spread
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +112,9 @@ class Dataset:
         minimum: int = 10,
         dtype: torch.dtype = torch.float32,
         first: int = 0,
-        columns: str = "own",
+        columns: str = "auto",
+        target: str = "pooled",
+        agreed: Agreed | None = None,
     ) -> Clients:
         """Deal the samples out to clients and cut each client's samples, shuffled, into train, validation and test.
 
@@ -109,19 +122,25 @@ class Dataset:
         in two clients or in two parts, unless the partition has overlap=True: then one client's test sample may be
         another's training sample. `cut_sizes` says how shares become whole numbers. Where these are only some clients
         of a federation, `first` is the first one's number in it: what is drawn for a client is drawn for its number.
-        A table's numbers are put to scale by each client's "own" training samples, by all of them ("pooled") or not at
-        all ("raw"); the same for what takes the place of missing ones.
+        A table's numbers are put to scale by all clients' training samples ("pooled"), by each client's "own" or not at
+        all ("raw"); the same for what takes the place of missing ones. Targets that are numbers are put to scale by all
+        clients' training samples, whatever the columns are, so that differences between clients stay; or not at all
+        (target="raw"). In a federation other clients' samples are elsewhere, and `agreed` holds what "pooled" means.
         """
         partition = parse(partition) if isinstance(partition, str) else partition
+        columns = "pooled" if columns == "auto" else columns
         one_of("split", "columns", columns, WAYS)
+        one_of("split", "target", target, ("pooled", "raw"))
         assignment, order, bounds = self.deal(partition, clients, seed, parts, minimum, first)
         names = self._named(assignment.names) or [str(i) for i in range(len(bounds))]
-        x, inputs = self._ready(order, bounds, names, dtype, columns)
+        x, inputs = self._ready(order, bounds, names, dtype, columns, agreed)
         if assignment.noise is not None:
             _add_noise(x, bounds, assignment.noise, seed)
-        y = torch.from_numpy(self.y[order])
+        if self.classes is None and target == "pooled":
+            inputs = replace(inputs, target_scale=agreed.target if agreed else self._target_scale(order, bounds))
+        y = torch.from_numpy(inputs.scaled_target(self.y[order]))
         y = y.to(dtype) if y.is_floating_point() else y.long()
-        about = self._about(partition, assignment, seed, parts)
+        about = self._about(partition, assignment, seed, parts) | self._warnings(order, bounds)
         out = Clients(x, y, bounds, names, self.classes, about, inputs)
         about["sizes"] = {part: int(out.counts(part).sum()) for part in PARTS}
         about["measures"] = measure(out)
@@ -148,7 +167,13 @@ class Dataset:
         return [self.key_names[int(key)] for key in keys] if keys and self.key_names else keys
 
     def _ready(
-        self, order: np.ndarray, bounds: np.ndarray, names: list[str], dtype: torch.dtype, how: str
+        self,
+        order: np.ndarray,
+        bounds: np.ndarray,
+        names: list[str],
+        dtype: torch.dtype,
+        how: str,
+        agreed: Agreed | None,
     ) -> tuple[torch.Tensor, Inputs]:
         """The samples as clients get them: images as (x/255 − mean)/std, a table's numbers to scale, others as they
         are; and how that is done again for later ones."""
@@ -167,12 +192,32 @@ class Dataset:
         if not self.columns:
             return inputs.ready(self.x[order], None, dtype), inputs
         x = self.x[order]
-        train = [slice(int(low), int(high)) for low, high in bounds[:, :2]]
-        own = learn(x, train, self.columns, how, self.name)
+        if how == "pooled" and agreed is not None:
+            own = of_pooled(agreed.mean, agreed.spread, self.columns)
+        else:
+            own = learn(x, _training(bounds), self.columns, how, self.name)
         out = torch.from_numpy(x).to(dtype)
         for i, (low, high) in enumerate(bounds[:, [0, 3]]):
             out[low:high] = torch.from_numpy(ready(out[low:high].numpy(), own.of(i)))
         return out, replace(inputs, statistics=own)
+
+    def target_moments(self, order: np.ndarray, bounds: np.ndarray) -> Moments:
+        """The moments [m, 1] of each client's training targets, which are numbers."""
+        return Moments.joined([moments(self.y[order[part]][:, None]) for part in _training(bounds)])
+
+    def column_moments(self, order: np.ndarray, bounds: np.ndarray) -> Moments:
+        """The moments [m, c] of the numbers in each client's training samples."""
+        return columns_moments(self.x[order], _training(bounds), self.columns)
+
+    def _target_scale(self, order: np.ndarray, bounds: np.ndarray) -> tuple[float, float]:
+        mean, spread = pooled(self.target_moments(order, bounds))
+        return float(mean[0]), float(spread[0])
+
+    def _warnings(self, order: np.ndarray, bounds: np.ndarray) -> dict[str, object]:
+        """What to look at before a result is believed."""
+        train = np.concatenate([order[part] for part in _training(bounds)]) if self.columns else order[:0]
+        lines = list(disguised(self.x[train], self.labels[train], self.classes, self.columns))
+        return {"warnings": [f"{self.name}: {line}" for line in lines]} if lines else {}
 
     def _about(
         self, partition: Partition, assignment: Assignment, seed: int, parts: Sequence[float]
@@ -192,6 +237,11 @@ class Dataset:
             "feature_names": list(self.feature_names),
         }
         return about | {name: value for name, value in optional.items() if value}
+
+
+def _training(bounds: np.ndarray) -> list[slice]:
+    """Each client's training samples."""
+    return [slice(int(low), int(high)) for low, high in bounds[:, :2]]
 
 
 def _finite(values: np.ndarray, gaps: bool) -> bool:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SartorError
-from .tables.columns import Column, Statistics, feature_names, places, ready, words
+from .tables.columns import NUMBERS, Column, Statistics, feature_names, places, ready, words
 
 Scale = tuple[tuple[float, ...], tuple[float, ...]]  # means and standard deviations, of channels or of pixels
 
@@ -34,6 +34,7 @@ class Inputs:
     how: str = "raw"  # own, pooled or raw
     names: tuple[str, ...] = ()  # the clients'
     statistics: Statistics | None = None  # of a table's numbers
+    target_scale: tuple[float, float] = (0.0, 1.0)  # of numbers as targets: models learn (y − centre) / spread
 
     def ready(self, x: np.ndarray, client: int | None, dtype: torch.dtype) -> Tensor:
         """Samples as a client's model is given them; client None: one that took no part."""
@@ -43,6 +44,16 @@ class Inputs:
         if self.statistics is None:
             return samples
         return torch.from_numpy(ready(samples.numpy(), self.statistics.of(client)))
+
+    def scaled_target(self, y: np.ndarray) -> np.ndarray:
+        """Targets as models learn them: numbers to scale, classes as they are."""
+        centre, spread = self.target_scale
+        return y if self.target_scale == (0.0, 1.0) else (np.asarray(y, dtype=np.float64) - centre) / spread
+
+    def in_units(self, output: Tensor) -> Tensor:
+        """A model's numbers in the units that the data have."""
+        centre, spread = self.target_scale
+        return output if self.target_scale == (0.0, 1.0) else output * spread + centre
 
     def with_own(self, statistics: Statistics) -> Inputs:
         """The same for one client with statistics of its own."""
@@ -71,11 +82,11 @@ class Inputs:
         where, rows = places(self.columns), []
         for column, said in zip(self.columns, self.words(), strict=True):
             row = {**asdict(column), "texts": list(column.texts), "done": said}
-            if column.kind in ("number", "flag") and self.statistics is not None:
+            if column.kind in NUMBERS and self.statistics is not None:
                 at, own = where[column.name], self.statistics
                 row |= {k: getattr(own, k)[:, at].tolist() for k in ("fill", "centre", "spread")}
             rows.append(row)
-        small = ("shape", "classes", "class_names", "ends", "target", "images", "how", "names")
+        small = ("shape", "classes", "class_names", "ends", "target", "images", "how", "names", "target_scale")
         return {k: _listed(getattr(self, k)) for k in small} | {"columns": rows}
 
     @classmethod
@@ -89,7 +100,9 @@ class Inputs:
     @classmethod
     def _of(cls, found: Mapping[str, Any]) -> Inputs:
         rows = found["columns"]
-        columns = tuple(Column(r["name"], r["kind"], tuple(r["texts"]), r["missing"]) for r in rows)
+        columns = tuple(
+            Column(r["name"], r["kind"], tuple(r["texts"]), r["missing"], r.get("other", False)) for r in rows
+        )
         where, k = places(columns), len(feature_names(columns))
         counted = [len(r["fill"]) for r in rows if "fill" in r]
         m, own = max(counted, default=1), None
@@ -106,7 +119,11 @@ class Inputs:
         if not 0 < math.prod(shape) < 2**31:
             raise ValueError(f"samples of shape {list(shape)}")
         classes, said = found["classes"], tuple(found["class_names"])
-        return cls(shape, classes, said, ends, found["target"], images, columns, found["how"], names, own)
+        centre, spread = map(float, found.get("target_scale", (0.0, 1.0)))  # older files: targets as they are
+        if not (math.isfinite(centre) and 0 < spread < math.inf):
+            raise ValueError(f"a target with centre {centre} and spread {spread}")
+        how, scale = found["how"], (centre, spread)
+        return cls(shape, classes, said, ends, found["target"], images, columns, how, names, own, scale)
 
 
 def scaled(samples: np.ndarray, scale: Scale, dtype: torch.dtype) -> Tensor:

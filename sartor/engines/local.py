@@ -26,6 +26,7 @@ from ..core import Method, Problem, Stage, State, Task
 from ..data.clients import Clients
 from ..errors import Diverged, SartorError
 from ..judge.metrics import SHARES, covariance
+from ..tasks import convex
 from . import forked
 from .stack import Stack
 from .threads import cores, one_thread
@@ -301,5 +302,7 @@ def problem_of(task: Task, data: Clients, seed: int, pretrained: bool = False) -
     count = data.counts("train")
     start = task.init(None if pretrained else seed).to(data.x)
     share = torch.as_tensor(count / count.sum(), dtype=start.dtype, device=start.device)
-    linear = task.dense is not None and task.dense.linear
-    return Problem(start, share, seed, task.blocks, task.kind, linear, int(count.max()))
+    dense = task.dense
+    linear = dense is not None and dense.linear
+    smooth = dense is not None and len(dense.biases) == 1 and dense.loss in convex.LOSSES
+    return Problem(start, share, seed, task.blocks, task.kind, linear, int(count.max()), smooth)

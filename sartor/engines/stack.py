@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from ..client_table import row_of
-from ..core import Back, Batch, Coupling, Plan, State, Task
+from ..core import Back, Batch, ClientLoss, Coupling, Dense, Plan, State, Task
 from ..couplings import Free, Quadratic
 from ..data.clients import Clients
 from ..errors import need
 from ..judge.metric_intervals import values
 from ..judge.prediction_metrics import METRICS
 from ..seeds import hashes, orders
-from ..tasks import compiled, linear_steps
+from ..tasks import compiled, convex, linear_steps
 from .predictions import kind_of, merit_of_each, predicted
 
 _SWEEP = 1024  # samples of each client that a pass without training looks at in one go
@@ -142,8 +142,8 @@ class Stack:
 
     def _compiled(self, theta: Tensor, coupling: Coupling) -> bool:
         dense = self.task.dense
-        plain = dense is not None and len(dense.biases) == 1 and isinstance(coupling, Free | Quadratic)
-        return plain and theta.device.type == "cpu" and compiled.available()
+        plain = dense is not None and len(dense.biases) == 1 and dense.loss in linear_steps.LOSSES
+        return plain and isinstance(coupling, Free | Quadratic) and theta.device.type == "cpu" and compiled.available()
 
     def _descend_compiled_(self, theta: Tensor, plan: Plan, coupling: Coupling) -> None:
         dense = self.task.dense
@@ -182,8 +182,7 @@ class Stack:
 
     def full_grad(self, theta: Tensor) -> Tensor:
         total = torch.zeros_like(theta)
-        self._afford(1)
-        np.add.at(self._work.passes, self._places, 1)
+        self._count_pass()
         for here, batch in self._sweep("train", _SWEEP):
             own = batch._replace(weight=self._class_weighted(batch.y, batch.weight))
             total[here] += self.task.grad(theta[here], own, train=False)
@@ -192,6 +191,14 @@ class Stack:
     def quadratic(self) -> tuple[Tensor, Tensor]:
         _, batch = next(self._sweep("train", int(self.counts.max())))
         return self.task.quadratic(batch)
+
+    def objective(self) -> ClientLoss:
+        dense = self.task.dense
+        if dense is None or len(dense.biases) > 1 or dense.loss not in convex.LOSSES:
+            return _FullPasses(self)
+        _, batch = next(self._sweep("train", int(self.counts.max())))
+        own = batch._replace(weight=self._class_weighted(batch.y, batch.weight))
+        return _Counted(self, dense, own)
 
     def validation(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         count = torch.as_tensor(self.data.counts("validation")[self.ids], device=theta.device)
@@ -220,6 +227,11 @@ class Stack:
         """The first `a` clients have taken so many steps; a stack taken from another counts there."""
         self._afford(steps)
         np.add.at(self._work.taken, self._places[:a], steps)
+
+    def _count_pass(self) -> None:
+        """Every client has evaluated one gradient over all of its data."""
+        self._afford(1)
+        np.add.at(self._work.passes, self._places, 1)
 
     def vjp(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Back]:
         outputs, back = self.task.vjp(theta, batch)
@@ -344,6 +356,38 @@ class Stack:
         spread = torch.stack([y.var(correction=0) for y in each])
         size = torch.stack([(y**2).mean() for y in each])
         return torch.where(spread > 1e-12 * size, spread, 1.0)
+
+
+class _Counted(convex.OneLayer):
+    """One linear layer over all training data; what is evaluated is counted at the stack."""
+
+    def __init__(self, stack: Stack, dense: Dense, batch: Batch) -> None:
+        super().__init__(dense, batch)
+        self._stack = stack
+
+    def grad(self, theta: Tensor) -> Tensor:
+        self._stack._count_pass()
+        return super().grad(theta)
+
+
+class _FullPasses:
+    """Any other model: passes over all training data, without curvature."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._stack, self.penalised = stack, stack.data.x.new_ones(stack.task.size)
+        for name, block in stack.task.blocks.items():
+            self.penalised[block] = float(not name.endswith("bias"))
+
+    def loss(self, theta: Tensor) -> Tensor:
+        return self._stack.full_loss(theta)
+
+    def grad(self, theta: Tensor) -> Tensor:
+        return self._stack.full_grad(theta)
+
+    def hessian(self, theta: Tensor) -> Tensor:
+        task = self._stack.task
+        convex.one_layer(task.dense, f"{task.kind} loss on a model of {task.size} parameters; use lbfgs or sgd")
+        raise NotImplementedError  # a linear model has its own objective
 
 
 def _at_work(takes: np.ndarray) -> list[int]:

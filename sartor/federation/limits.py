@@ -32,7 +32,11 @@ class OverLimit(SartorError):
 class SiteLimits:
     """A site's own limits; each is an option of `sartor client`."""
 
-    least_rows: int = setting(10, "training rows that must be behind every message of a client", least=1)
+    least_rows: int = setting(
+        10,
+        "training rows that must be behind every message of a client, and behind its statistics of a column",
+        least=1,
+    )
     least_scored: int = setting(5, "rows that must be behind a score; a score of fewer is not sent", least=1)
     score_digits: int = setting(4, "significant digits of the scores that are sent", least=1)
     most_rounds: int | None = setting(
@@ -60,9 +64,9 @@ class SiteLimits:
             often = recipe.evaluate_every >= mine.evaluate_every
             _hold("recipe", often, f"scores every {recipe.evaluate_every} rounds, agreed on is {mine.evaluate_every}")
             return
-        for name, allowed in (("columns", "own"), ("dtype", "float32")):
+        for name, allowed in (("columns", ("own", "pooled")), ("dtype", ("float32",))):
             value = getattr(recipe, name)
-            _hold(name, value == allowed, f"{name} = {value!r} is taken from this site's own --recipe only")
+            _hold(name, value in allowed, f"{name} = {value!r} is taken from this site's own --recipe only")
 
     def check_longer(self, recipe: Recipe, before: Recipe) -> None:
         """Refuse to play a run for longer, or to score it more often, than was agreed on at its beginning."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ..data import Clients
+from ..data.tables.moments import Moments
 from ..errors import SartorError, Silent, readable
 from ..judge.metrics import score_ranges
 from ..run.assemble import TYPES, assemble, complete
@@ -20,7 +21,7 @@ from ..run.play import CHECKPOINT, play_recipe
 from ..run.recipe import Recipe
 from ..run.result import Result
 from ..storage import read_json, write_json
-from . import table_schema
+from . import pooled_scale, table_schema
 from .rounds.agreement import check
 from .rounds.messages import JOINING, Damaged, Message, Spec, decode, encode, size_of, spec_of
 from .rounds.remote_clients import GLOBAL
@@ -56,6 +57,9 @@ class Coordinator:
         roster = self._roster(recipe)
         self.instance_ids = {site: v["instance_id"] for site, v in roster["sites"].items()}
         clients = self._clients(roster, recipe)
+        roster = self._scaled(recipe, roster)
+        inputs = pooled_scale.inputs(roster["scale"], recipe, roster["schema"], clients.names)
+        clients = replace(clients, inputs=inputs)
         note = self._terms(recipe, clients, roster)
         told = {
             s: Message("welcome", roster["run"], note=note | {"first": v["first"]}) for s, v in roster["sites"].items()
@@ -65,7 +69,7 @@ class Coordinator:
         self._ask(told, list(told), patience, self.waiting.clients)
         sites = {s: range(v["first"], v["first"] + len(v["counts"])) for s, v in roster["sites"].items()}
         probe = _answers(recipe, table_schema.stand_in(clients))
-        welcome = {site: encode(m) for site, m in told.items()}
+        welcome = {site: encode(m) for site, m in told.items() if site not in self.left_out}
         terms = (roster["run"], agreed(note))
         ranges = score_ranges(clients.classes is not None)
         self.hub = RemoteEngine(
@@ -84,7 +88,9 @@ class Coordinator:
             return found
         run = secrets.token_hex(16)
         hello = Message("hello", run, note={"recipe": recipe.values()})
-        replies = self._ask(hello, self.sites, self.joining, self.waiting.clients)
+        replies = self._ask(
+            hello, self.sites, self.joining, self.waiting.clients, lambda site, reply: Joined.of(reply.note)
+        )
         joined = {site: Joined.of(replies[site].note) for site in sorted(replies)}
         agreed_on, others = table_schema.agree({site: own.schema for site, own in joined.items()})
         for site, why in others.items():
@@ -98,6 +104,31 @@ class Coordinator:
         roster = {"run": run, "federation": self.name, "sites": sites, "schema": agreed_on}
         write_json(place, roster)
         self.say(f"{len(sites)} sites with {first} clients: {', '.join(sites)}")
+        return roster
+
+    def _scaled(self, recipe: Recipe, roster: dict[str, Any]) -> dict[str, Any]:
+        """The roster with one scale for all: settled once, of what the sites say of their training rows, and kept. A
+        site that is silent, or has too few rows to say anything, takes the others'. One that sent nonsense keeps its
+        numbers of clients, as they are settled, and takes no part."""
+        if "scale" in roster:
+            self.left_out |= roster["left_out"]
+            return roster
+        schema, scale = roster["schema"], None
+        if pooled_scale.needed(recipe, schema):
+            told = {"recipe": recipe.values(), "schema": schema}
+            sites = roster["sites"]
+            ask = {s: Message("measure", roster["run"], note=told | {"first": v["first"]}) for s, v in sites.items()}
+
+            def read(site: str, reply: Message) -> Moments:
+                rows = [row[0] for row in sites[site]["counts"]]
+                return pooled_scale.checked(reply.arrays, recipe, schema, rows)
+
+            replies = self._ask(ask, list(ask), self.joining, self.waiting.clients, read)
+            each = [read(site, replies[site]) for site in sites if site in replies]
+            scale = pooled_scale.settled(each, recipe, schema)
+        refused = {site: why for site, why in self.left_out.items() if site in roster["sites"]}
+        roster = roster | {"scale": scale, "left_out": refused}
+        write_json(self.folder / ROSTER, roster)
         return roster
 
     def _leave_out(self, site: str, why: str) -> None:
@@ -133,6 +164,7 @@ class Coordinator:
             "recipe": complete(recipe, clients).values(),
             "terms": terms(recipe, clients),
             "schema": roster["schema"],
+            "scale": roster["scale"],
             "clients": len(clients),
             "total": int(count.sum()),
             "largest": int(count.max()),
@@ -144,11 +176,19 @@ class Coordinator:
         return note
 
     def _ask(
-        self, what: Message | dict[str, Message], sites: Sequence[str], seconds: float, enough: int
+        self,
+        what: Message | dict[str, Message],
+        sites: Sequence[str],
+        seconds: float,
+        enough: int,
+        read: Callable[[str, Message], object] = lambda site, reply: None,
     ) -> dict[str, Message]:
-        """Replies of all sites but those that are left out; after `seconds` of those that came, if they are enough."""
+        """Replies of all sites but those that are left out; after `seconds` of those that came, if they are enough.
+        `read` is what will be made of a reply: a site whose reply is Damaged is left out."""
         messages = what if isinstance(what, dict) else dict.fromkeys(sites, what)
-        wanted = {"hello": "joined", "welcome": "ready", "done": "noted"}[next(iter(messages.values())).kind]
+        wanted = {"hello": "joined", "measure": "measured", "welcome": "ready", "done": "noted"}[
+            next(iter(messages.values())).kind
+        ]
         found: dict[str, Message] = {}
         began = time.monotonic()
         asked = began - self.again
@@ -161,26 +201,29 @@ class Coordinator:
                 for site in missing:
                     self.transport.post(site, encode(messages[site]))
             for site, data in self.transport.collect(min(1.0, max(0.0, began + seconds - now))):
-                if site in missing and (reply := self._reply(site, data, wanted, messages[site].run)) is not None:
+                if site in missing and (reply := self._reply(site, data, wanted, messages[site].run, read)) is not None:
                     found[site] = reply
         if wanted != "noted":
             self._enough(len(found), enough, missing, seconds)
         return found
 
-    def _reply(self, site: str, data: bytes, wanted: str, run: str) -> Message | None:
+    def _reply(
+        self, site: str, data: bytes, wanted: str, run: str, read: Callable[[str, Message], object]
+    ) -> Message | None:
         """What a site says to a question before or after the rounds; None where it is not the answer."""
         try:
-            reply = decode(data, JOINING if wanted == "joined" else size_of({}, 0))
+            reply = decode(data, JOINING if wanted in ("joined", "measured") else size_of({}, 0))
             if reply.kind == "refused" and reply.run in ("", run) and wanted != "noted":
                 self._refused(site, reply, wanted)
             if reply.kind != wanted or reply.run != run:
                 return None
-            if wanted == "joined":
-                Joined.of(reply.note)
+            if wanted in ("ready", "measured") and self._stranger(site, reply):
+                return None
+            read(site, reply)
         except Damaged as e:
             self._leave_out(site, f"it sent what nobody can use: {e}")
             return None
-        return None if wanted == "ready" and self._stranger(site, reply) else reply
+        return reply
 
     def _refused(self, site: str, reply: Message, wanted: str) -> None:
         if wanted == "joined" or not self._stranger(site, reply):

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,14 +14,15 @@ from torch import Tensor
 
 from ..core import State
 from ..data import Clients, Dataset, load
+from ..data.dataset import Agreed
 from ..engines.local import LocalEngine
 from ..engines.stateless import StatelessEngine
 from ..errors import SartorError, need, one_of
-from ..run.assemble import TYPES, assemble, parameters
+from ..run.assemble import TYPES, assemble, columns_of, parameters, target_of
 from ..run.recipe import Recipe
 from ..run.result import Result
 from ..storage import read_json, save_tensors, write_json
-from . import table_schema
+from . import pooled_scale, table_schema
 from .limits import OverLimit, SiteLimits
 from .released_scores import SHARES, released
 from .rounds.agreement import check, digest
@@ -31,6 +32,7 @@ from .rounds.remote_clients import RemoteClients
 from .terms import downlinks, shared, terms
 
 CURRENT = "run.json"  # which run a site takes part in
+MEASURED = "measured.json"  # of a run: which rows its statistics were told of
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class SiteConfig:
     recipe: str | None = None  # play this recipe and no other
     leave_out: tuple[str, ...] = ()  # columns that are not looked at
     limits: SiteLimits = SiteLimits()
+    task: str = "auto"  # classification or regression, where the target does not show it
     start: str = ""  # names this start of the site by its owner: each start lets it join one new run
 
     def __post_init__(self) -> None:
@@ -62,7 +65,12 @@ class SiteConfig:
 
     def read(self) -> Dataset:
         """The table."""
-        options = {k: v for k, v in (("target", self.target), ("client_key", self.client_key)) if v is not None}
+        given = {
+            "target": self.target,
+            "client_key": self.client_key,
+            "task": None if self.task == "auto" else self.task,
+        }
+        options = {k: v for k, v in given.items() if v is not None}
         need(Path(self.data).exists(), f"there is no file {self.data}.")
         found = load(self.data, **options, **({"drop": list(self.leave_out)} if self.leave_out else {}))
         return found if found.keys is not None else replace(found, keys=np.zeros(len(found), dtype=np.int64))
@@ -102,9 +110,9 @@ class Participant:
             return self._refuse("", "damaged", str(e))
         run = request.run
         try:
-            if request.kind in ("hello", "welcome"):
+            if (step := self._joining.get(request.kind)) is not None:
                 self._check_free(run)
-                return encode(self._join(request) if request.kind == "hello" else self._enter(request))
+                return encode(step(self, request))
             if self.site is None or self.site.run != run:
                 self._again(run)
             if self.site is not None and request.kind == "done":
@@ -177,15 +185,42 @@ class Participant:
         except (SartorError, RuntimeError, OverflowError, TypeError) as e:
             raise OverLimit("most_parameters", f"the server asks for a model that cannot be built: {e}") from e
 
-    def _split(self, recipe: Recipe, table: Dataset, first: int = 0) -> Clients:
-        dtype = TYPES[str(recipe.dtype)]
-        parts, how = tuple(recipe.parts), recipe.columns
-        return table.split("natural", None, recipe.seed, parts, recipe.minimum, dtype, first, how)
+    def _split(self, recipe: Recipe, table: Dataset, first: int = 0, agreed: Agreed | None = None) -> Clients:
+        dtype, parts = TYPES[str(recipe.dtype)], tuple(recipe.parts)
+        how = {"columns": columns_of(recipe), "target": target_of(recipe)}
+        return table.split("natural", None, recipe.seed, parts, recipe.minimum, dtype, first, agreed=agreed, **how)
+
+    def _measure(self, request: Message) -> Message:
+        """Statistics of this site's training rows, for a common scale. They are told once in a run: of other rows they
+        would tell the difference."""
+        note, recipe = request.note, self._recipe(request.note)
+        schema, first = table_schema.checked(note["schema"]), _count(note["first"])
+        place = self._place(request.run).with_name(MEASURED)
+        asked = digest({"recipe": recipe.values(), "schema": schema, "first": first})
+        if place.exists() and read_json(place)["asked"] != asked:
+            raise OverLimit("measured", "the server asks for statistics of other rows than before in the same run")
+        table = self._fitted(recipe, schema, 1)
+        self._check_terms(recipe, self._split(recipe, table, first))
+        arrays = pooled_scale.measured(table, recipe, schema, first, self.own.limits.least_rows)
+        write_json(place, {"asked": asked, "schema": schema, "first": first})
+        write_json(self.folder / CURRENT, {"run": request.run, "start": self.own.start})
+        return Message("measured", request.run, arrays=arrays, note={"instance_id": self.instance_id})
+
+    def _fitted(self, recipe: Recipe, schema: table_schema.Schema, clients: int) -> Dataset:
+        """This site's table with the agreed columns, if there is room for it."""
+        features = table_schema.width(schema)
+        self.own.limits.check_size(clients, len(self.table), features, TYPES[str(recipe.dtype)].itemsize)
+        table: Dataset = _told(lambda: table_schema.fitted(self.table, schema, f"site {self.name}"))
+        return table
 
     def _enter(self, request: Message) -> Message:
         """Take the server's terms, once: they are kept with the run, and a run's terms do not change."""
         place = self._place(request.run)
         site = self._build(request.run, request.note)
+        if (told := place.with_name(MEASURED)).exists():
+            before = read_json(told)
+            same = all(request.note[k] == before[k] for k in ("schema", "first"))
+            need(same, "the run's columns or clients are not those of which this site told statistics.")
         if place.exists():
             before = read_json(place)
             _told(lambda: check(request.note["terms"], before["terms"], "the server"))
@@ -201,7 +236,7 @@ class Participant:
 
     def _again(self, run: str) -> None:
         """A run that this site joined before it was last started."""
-        joined = self._current().get("run") == run
+        joined = self._current().get("run") == run and self._place(run).exists()
         self.site = self._build(run, read_json(self._place(run))) if joined else None
 
     def _place(self, run: str) -> Path:
@@ -212,10 +247,12 @@ class Participant:
     def _build(self, run: str, note: dict[str, Any]) -> RemoteClients:
         recipe, limits = self._recipe(note), self.own.limits
         first, m, total, largest = (_count(note[k]) for k in ("first", "clients", "total", "largest"))
-        features = table_schema.width(table_schema.checked(note["schema"]))
-        limits.check_size(m, len(self.table), features, TYPES[str(recipe.dtype)].itemsize)
-        table = _told(lambda: table_schema.fitted(self.table, note["schema"], f"site {self.name}"))
-        own = self._split(recipe, table, first)
+        schema = table_schema.checked(note["schema"])
+        table = self._fitted(recipe, schema, m)
+        scale = pooled_scale.given(recipe, schema, note.get("scale"))
+        own = self._split(recipe, table, first, scale)
+        finite = bool(torch.isfinite(own.x).all()) and bool(torch.isfinite(own.y.double()).all())
+        need(finite, "the server's scale makes numbers of this site too large to compute with.")
         self._check_terms(recipe, own)
         clients = table_schema.among(own, first, m, total, largest)
         _told(lambda: check(note["terms"], terms(recipe, clients), "the server"))
@@ -260,6 +297,12 @@ class Participant:
             place = self.folder / "models" / f"personal-{client - first}.safetensors"
             save_tensors(place, {k: v.clone() for k, v in (theta | extra).items()}, about, sealed=True)
 
+    _joining: ClassVar[Mapping[str, Callable[[Participant, Message], Message]]] = {
+        "hello": _join,
+        "measure": _measure,
+        "welcome": _enter,
+    }
+
 
 class _Told(SartorError):
     """A refusal whose text holds settings or columns only, and may be sent."""
@@ -285,4 +328,4 @@ def _count(value: Any) -> int:
 
 def agreed(note: dict[str, Any]) -> str:
     """The hash of all that was agreed on in a welcome."""
-    return digest({k: note[k] for k in ("terms", "schema", "clients", "total", "largest")})
+    return digest({k: note.get(k) for k in ("terms", "schema", "scale", "clients", "total", "largest")})

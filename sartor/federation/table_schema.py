@@ -37,7 +37,7 @@ def of(dataset: Dataset) -> Schema:
 
 def columns_of(schema: Schema) -> tuple[Column, ...]:
     """A schema's columns."""
-    return tuple(Column(c["name"], c["kind"], tuple(c["texts"]), bool(c["missing"])) for c in schema["columns"])
+    return tuple(Column(**c | {"texts": tuple(c["texts"])}) for c in schema["columns"])
 
 
 def checked(found: Any) -> Schema:
@@ -58,7 +58,8 @@ def checked(found: Any) -> Schema:
 
 
 def _is_column(found: Any) -> bool:
-    good = isinstance(found, dict) and found.keys() == {"name", "kind", "texts", "missing"}
+    good = isinstance(found, dict) and found.keys() == {"name", "kind", "texts", "missing", "other"}
+    good = good and type(found["missing"]) is bool and type(found["other"]) is bool
     return good and found["kind"] in _KINDS and _are_texts([found["name"]]) and _are_texts(found["texts"])
 
 
@@ -112,8 +113,9 @@ def _agreed(same: Sequence[Column]) -> Column:
         return same[0]
     if "text" in kinds:
         texts = {t for c in same for t in c.texts} | ({""} if any(c.kind == "empty" for c in same) else set())
-        return Column(same[0].name, "text", tuple(sorted(texts)))
-    return Column(same[0].name, "number" if "number" in kinds else "flag", missing=gaps)
+        return Column(same[0].name, "text", tuple(sorted(texts)), other=any(c.other for c in same))
+    kind = next(k for k in ("date", "number", "flag") if k in kinds)
+    return Column(same[0].name, kind, missing=gaps)
 
 
 def compare(schema: Schema, model: Schema, who: str, whose: str) -> None:
@@ -134,7 +136,7 @@ def compare(schema: Schema, model: Schema, who: str, whose: str) -> None:
 
 
 def _kind(kind: str) -> str:
-    return "number" if kind in NUMBERS else kind
+    return "number" if kind == "flag" else kind
 
 
 def _target(schema: Schema) -> str:

@@ -30,7 +30,6 @@ def shared(recipe: Recipe) -> Recipe:
             not (given and about.undeployed),
             f"a real federation has no {name} yet, as {about.undeployed}; got {value}. Simulate it with sartor run.",
         )
-    need(recipe.columns != "pooled", "a real federation has no pooled columns: statistics stay at the sites. Use own.")
     own = {name: about.default for name, about in SETTINGS.items() if about.own}
     own |= {"data": "federation", "partition": "natural", "leave_out": []}
     return resolve(recipe).replace(**own | {"checkpoint_every": 1, "workers": 1, "diagnostics": False})

@@ -17,7 +17,9 @@ from .lg_fedavg import LGFedAvg
 from .local import LocalOnly
 from .lp_proj import LpProj
 from .mapper import Mapper
+from .mixed_effects import MixedEffects
 from .mocha import MOCHA
+from .mr_mtl import MRMTL
 from .per_fedavg import PerFedAvg
 from .pfedme import PFedMe
 from .qffl import QFFL
@@ -34,6 +36,7 @@ __all__ = [
     "L2GD",
     "L2SGD",
     "MOCHA",
+    "MRMTL",
     "NAMES",
     "QFFL",
     "RSA",
@@ -55,6 +58,7 @@ __all__ = [
     "LocalOnly",
     "LpProj",
     "Mapper",
+    "MixedEffects",
     "PFedMe",
     "PerFedAvg",
     "entry",

@@ -140,6 +140,7 @@ ABOUT = {
         "global_method": "the method that trains the global model, with its own solver and aggregator; none: FedAvg",
     },
     "tune": {"lam": "log(0.01, 10)", "global_solver.lr": "log(0.005, 0.5)"},
+    "convex": {"solver.kind": "newton", "global_method": "fednewton"},
     "cite": ["li2021ditto"],
     "local_steps": "r + s = N: w and v in the proportion of their own steps, or halves",
     "cold_start": "v from w: each visit the solver's steps on f + λ/2 ‖v − w‖²",

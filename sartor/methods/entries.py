@@ -14,6 +14,7 @@ under a name holds for that name.
     paper        whose it is, in a few words
     preset       settings that make it this method, written as in a recipe
     tune         what `sartor tune` searches beside the solver's step size: "log(0.01, 10)", "flat(0, 1)", "oneof(1, 2)"
+    convex       settings with which it solves a linear model of a table to the end, in place of a few steps
     cite         keys of report/papers.bib, or BibTeX entries
     local_steps  how --local-steps N is split among its loops, where it has more than one
     cold_start   what a client gets that joins after training
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from ..core import Method
 
 _START = "\nABOUT = "
-_OF_A_NAME = ("line", "paper", "preset", "tune", "cite", "local_steps", "cold_start", "privacy")
+_OF_A_NAME = ("line", "paper", "preset", "tune", "convex", "cite", "local_steps", "cold_start", "privacy")
 _OF_A_FILE = ("class", "factories", "title", "order", "names", "settings", *_OF_A_NAME)
 
 
@@ -52,6 +53,7 @@ class Entry:
     paper: str = "-"
     preset: Mapping[str, Any] = field(default_factory=dict)
     tune: Mapping[str, str] = field(default_factory=dict)
+    convex: Mapping[str, Any] = field(default_factory=dict)
     cite: tuple[str, ...] = ()
     local_steps: str = ""
     cold_start: str = ""

@@ -221,6 +221,7 @@ ABOUT = {
         "beta_decay": "β is multiplied by this every `beta_every` rounds",
         "beta_every": "see `beta_decay`",
     },
+    "convex": {"solver.kind": "newton"},
     "cite": ["huang2021fedamp"],
     "cold_start": (
         "attention over the known models: its model, at first their mean, is compared with all of them and it is "

@@ -130,6 +130,7 @@ ABOUT = {
         ),
     },
     "tune": {"lam": "log(0.01, 10)", "speed": "log(0.1, 5)", "anchor": "oneof(local, global)"},
+    "convex": {"solver.kind": "newton"},
     "cite": ["zhu2024flame"],
     "cold_start": (
         "θ from w: each visit a proximal step anchored at its own w_i, which begins at w with π = 0; the visits "

@@ -50,6 +50,7 @@ ABOUT = {
     "order": 990,
     "paper": "-",
     "names": {"local": {"line": "each client alone; what federating has to beat"}},
+    "convex": {"solver.kind": "newton"},
     "cold_start": "training alone",
     "privacy": {"sends": "nothing", "server": "ε = 0", "client": "ε = 0"},
 }

@@ -37,6 +37,7 @@ class MOCHA(Method):
     epochs: int = 1
     omega_every: int = 1
     lengths: ClassVar[tuple[str, ...]] = ("epochs",)
+    models: ClassVar[str] = "one output"
     sends = (Sent("v", against="sum"),)
 
     def __post_init__(self) -> None:

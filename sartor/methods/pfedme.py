@@ -100,6 +100,7 @@ ABOUT = {
         "start": "where θ starts in a round: `theta`, its last value, or `w`, the received model",
     },
     "tune": {"lam": "log(0.1, 30)", "eta": "log(0.005, 1)"},
+    "convex": {"R": 1, "solver.kind": "newton"},
     "cite": ["dinh2020pfedme"],
     "local_steps": "R·K = N: K is the divisor of N nearest to its own",
     "cold_start": "θ from w: each visit R rounds of proximal steps",

@@ -45,6 +45,7 @@ def _told(plan: Mapping[str, Any]) -> dict[str, Any]:
     for entrant in plan["methods"]:
         method = split_compressor(entrant)[0]
         base = {"method": method, "settings": plan["settings"].get(method, {}), "solver": plan["recipe"]["solver"]}
+        base |= {k: plan["recipe"][k] for k in _DECIDE if k in plan["recipe"]}
         own[entrant] = resolve(with_steps(Recipe(**base), plan["recipe"].get("local_steps"))).settings
     return told | own
 
@@ -55,6 +56,9 @@ def _without_none(table: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in values.items() if k not in tables} | tables
 
 
+_DECIDE = ("target", "model", "loss")  # whether clients solve to the end (run.assemble.to_the_end)
+
+
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 
@@ -62,7 +66,7 @@ def of_run(recipe: Mapping[str, Any]) -> str:
     """The command that repeats a run, from its recipe.toml: what is not as it would be anyway is said."""
     method = str(recipe.get("method", SETTINGS["method"].default))
     words = ["sartor", "run", "--method", method, *_options(recipe)]
-    for name, value in _own(method, recipe.get("settings", {}), recipe.get("local_steps")):
+    for name, value in _own(method, recipe):
         words += ["--set", f"{name}={value}"]
     return shlex.join([*words, "--seed", str(recipe.get("seed", 0)), "--out", "runs/again"])
 
@@ -104,13 +108,14 @@ def _options(recipe: Mapping[str, Any], skip: Sequence[str] = ()) -> list[str]:
     return words
 
 
-def _own(method: str, settings: Mapping[str, Any], local_steps: int | None) -> list[tuple[str, str]]:
+def _own(method: str, recipe: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The settings that are not the method's defaults, dotted."""
+    known = {k: recipe[k] for k in ("local_steps", *_DECIDE) if k in recipe}
     try:
-        usual = dict(leaves(resolve(Recipe.of({"method": method, "local_steps": local_steps})).settings))
+        usual = dict(leaves(resolve(Recipe.of({"method": method, **known})).settings))
     except SartorError:
         usual = {}
-    mine = dict(leaves(settings))
+    mine = dict(leaves(recipe.get("settings", {})))
     gone = [(k, "none") for k in usual if k not in mine and "." in k]
     return [(k, v) for k, v in mine.items() if usual.get(k) != v] + [g for g in gone if _may_go(g[0], mine)]
 

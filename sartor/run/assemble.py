@@ -24,6 +24,7 @@ from ..engines.predictions import kind_of
 from ..engines.threads import cores
 from ..errors import SartorError, need, one_of, unknown
 from ..judge.prediction_metrics import CHOOSABLE, METRICS, NUMBERS, SCORES
+from ..methods import entry
 from ..tasks.task import LOSSES, Loss, ModelTask
 from ..wrappers import (
     Attack,
@@ -38,7 +39,7 @@ from ..wrappers import (
 )
 from . import memory, privacy_account
 from .bytes import Goal, parse_bytes
-from .named_parts import aggregator, attack, compressor, given_lengths, method_from, to_table, with_local_steps
+from .named_parts import aggregator, attack, compressor, dotted, given_lengths, method_from, to_table, with_local_steps
 from .newcomers import held_out, hold_out
 from .recipe import SETTINGS, Attacked, Evaluation, Execution, Federation, Learning, Recipe, Traffic
 from .result import Result
@@ -58,6 +59,7 @@ def read_data(recipe: Recipe) -> Dataset:
     """The data, before they are split."""
     given = {"target": recipe.target, "client_key": recipe.client_key, "drop": recipe.leave_out or None}
     given |= {"spellings": None if recipe.spellings == "refuse" else recipe.spellings}
+    given |= {"task": None if recipe.task == "auto" else recipe.task}
     return data.load(recipe.data, **{k: v for k, v in given.items() if v is not None})
 
 
@@ -77,8 +79,22 @@ def split(recipe: Recipe, dataset: Dataset) -> Clients:
         tuple(recipe.parts),
         recipe.minimum,
         TYPES.get(str(recipe.dtype), torch.float32),
-        columns=recipe.columns,
+        columns=columns_of(recipe),
+        target=target_of(recipe),
     )
+
+
+def columns_of(recipe: Recipe) -> str:
+    """How a table's numbers are put to scale. Statistics of all clients are outside of what privacy promises: with it
+    each client has its own, where nothing else is asked for."""
+    if recipe.columns != "auto":
+        return recipe.columns
+    return "pooled" if privacy(recipe) is None else "own"
+
+
+def target_of(recipe: Recipe) -> str:
+    """How a target that is a number is put to scale: by all clients, or for the same reason not at all."""
+    return "pooled" if privacy(recipe) is None else "raw"
 
 
 def clients_of(recipe: Recipe) -> Clients:
@@ -94,8 +110,20 @@ def resolve(recipe: Recipe) -> Recipe:
 def _method(recipe: Recipe) -> Method:
     aggregator(recipe.aggregator)
     own = recipe.settings if recipe.aggregator == "mean" else recipe.settings | {"aggregate": recipe.aggregator}
+    own = dict(entry(recipe.method).convex) | own if to_the_end(recipe) else own
     made = method_from(recipe.method, own, recipe.solver)
     return made if recipe.local_steps is None else with_local_steps(made, own, recipe.solver, recipe.local_steps)
+
+
+def to_the_end(recipe: Recipe) -> bool:
+    """Whether clients solve their local problems to the end, not by a few steps: with a linear model of a table, by
+    methods that say how (`convex` in their files), where nobody has said anything else about solvers or steps."""
+    linear = recipe.target is not None and recipe.model in ("auto", "softmax", "linear")
+    plain = linear and recipe.loss in (None, "cross-entropy", "squared") and recipe.local_steps is None
+    if not plain or set(recipe.solver) - {"ridge"} or not entry(recipe.method).convex:
+        return False
+    said = {key for key in dotted(recipe.settings) if key != "solver.ridge"}
+    return not any("solver" in key or key.startswith("global_method") for key in said)
 
 
 def unsplit(recipe: Recipe) -> str:
@@ -125,6 +153,7 @@ def _resolved(recipe: Recipe, method: Method) -> Recipe:
     known: dict[str, Any] = {
         "attack": "none" if wanted is None else spelling.write(attacks.NAMES, wanted),
         "attackers": share,
+        "columns": columns_of(recipe),
     }
     if (asked := privacy(recipe)) is not None:
         known |= {f"dp_{k}": getattr(asked, k) for k in ("clip", "delta", "where", "accountant")}
@@ -141,11 +170,12 @@ def complete(recipe: Recipe, clients: Clients) -> Recipe:
 
 def _completed(recipe: Recipe, clients: Clients, method: Method) -> Recipe:
     loss = natural_loss(clients)
-    model = {"squared": "linear", "hinge": "svm"}.get(loss, "mlp") if recipe.model == "auto" else recipe.model
+    usual = "mlp" if recipe.target is None else "softmax"  # tables rarely have rows for more
+    model = {"squared": "linear", "hinge": "svm"}.get(loss, usual) if recipe.model == "auto" else recipe.model
     given = recipe.loss or models.LOSS.get(model) or loss
     if given not in LOSSES:
         raise unknown("loss", given, LOSSES)
-    fits = given == loss or (given == "squared" and loss == "hinge")  # least squares on −1/+1 is a classifier too
+    fits = given == loss or (given in ("squared", "squared-hinge") and loss == "hinge")  # −1/+1: classifiers, too
     what = {"squared": "numbers", "hinge": "-1/+1"}.get(loss, f"{clients.classes} classes")
     need(
         fits,

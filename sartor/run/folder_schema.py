@@ -230,11 +230,11 @@ _COLUMN = _table(
     "column",
     {
         "name": str,
-        "kind": Annotated[str, Field(pattern="^(number|flag|text|empty|left out)$")],
+        "kind": Annotated[str, Field(pattern="^(number|date|flag|text|empty|left out)$")],
         "texts": list[str],
         "missing": bool,
     },
-    _each(list[Number], "fill", "centre", "spread"),
+    {"other": bool} | _each(list[Number], "fill", "centre", "spread"),
 )
 INPUTS = _table(
     "inputs",
@@ -248,6 +248,7 @@ INPUTS = _table(
         "columns": _list(_COLUMN),
         **_each(list[str], "class_names", "names"),
     },
+    {"target_scale": list[Number]},
 )
 _MEASURED = _table("measured", {"value": Number | None, **_each(Number | None, "low", "high")}, {"clients": Whole})
 _BIN = _table("bin", {"from": Number, "to": Number, "confidence": Number, "right": Number, "samples": Whole})

@@ -107,7 +107,7 @@ def given_lengths(method: Method, settings: Mapping[str, Any]) -> list[str]:
     inside = method.method if isinstance(method, DynamicLam) else method
     inner = getattr(inside, "global_method", None)
     own = {"epochs", "steps", *inside.lengths, *(inner.lengths if inner is not None else ())}
-    return [key for key in _dotted(settings) if key.rpartition(".")[2] in own and not key.startswith("finetune.")]
+    return [key for key in dotted(settings) if key.rpartition(".")[2] in own and not key.startswith("finetune.")]
 
 
 def with_local_steps(method: Method, settings: Mapping[str, Any], solver: Mapping[str, Any], steps: int) -> Method:
@@ -120,15 +120,15 @@ def with_local_steps(method: Method, settings: Mapping[str, Any], solver: Mappin
             "Remove one of them.",
         )
     made = method.spending(steps)
-    if any(key in ("finetune.epochs", "finetune.steps") for key in _dotted(settings)):
+    if any(key in ("finetune.epochs", "finetune.steps") for key in dotted(settings)):
         made = _with_finetune(made, method)
-    before, after = (_dotted(to_table(m)) for m in (method, made))
+    before, after = (dotted(to_table(m)) for m in (method, made))
     for key in given_lengths(method, settings):
         for name in dict.fromkeys([key, key.removesuffix("epochs") + "steps" if key.endswith(".epochs") else key]):
             need(
                 before.get(name) == after.get(name),
                 f"local_steps = {steps} makes {method.name}'s {name} {after.get(name)}; got {key} = "
-                f"{_dotted(settings)[key]} as well. Remove one of them.",
+                f"{dotted(settings)[key]} as well. Remove one of them.",
             )
     return made
 
@@ -140,11 +140,11 @@ def _with_finetune(made: Method, given: Method) -> Method:
     return replace(made, finetune=given.finetune)  # type: ignore[type-var, attr-defined]
 
 
-def _dotted(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+def dotted(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Settings in tables as one table: {"solver": {"lr": 1}} is {"solver.lr": 1}."""
     found: dict[str, Any] = {}
     for key, value in settings.items():
-        found |= _dotted(value, f"{before}{key}.") if isinstance(value, Mapping) else {before + key: value}
+        found |= dotted(value, f"{before}{key}.") if isinstance(value, Mapping) else {before + key: value}
     return found
 
 

@@ -86,7 +86,8 @@ class Served:
         if kind not in self._files:
             raise SartorError(f"{self.recipe.method} has no {kind} model; see --model.")
         held, names = self._files[kind], self._task.names
-        fits = all(len(v) > (place or 0) for v in held.values()) and held.keys() >= set(names)
+        fits = place is None or all(len(v) == len(self.names) for v in held.values())
+        fits = fits and held.keys() >= set(names)
         tensors = {k: v if place is None else v[place] for k, v in held.items()} if fits else {}
         fits = fits and sum(tensors[name].numel() for name in names) == self._task.size
         need(fits, f"the models in {self.folder} do not fit its recipe.toml and inputs.json; one of them was changed.")
@@ -157,7 +158,10 @@ class Served:
         if inputs.how == "own" and len(own.x) >= self.recipe.minimum:
             inputs, client = inputs.with_own(learn(own.x, [slice(0, len(own.x))], inputs.columns, "own")), 0
         x = inputs.ready(own.x, client, TYPES[str(self.recipe.dtype)])
-        module = self._module("global", None) if model == "global" else self.result.newcomer((x.numpy(), own.y), steps)
+        if model == "global":
+            module = self._module("global", None)
+        else:
+            module = self.result.newcomer((x.numpy(), inputs.scaled_target(own.y)), steps)
         return Chosen([(module, inputs, client)], "global" if model == "global" else "newcomer")
 
     # --- predictions --------------------------------------------------------------------------------------------------

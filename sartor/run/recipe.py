@@ -90,10 +90,18 @@ class Data(Settings):
         None, "your data: the column that names the client of each sample", common=True, own=True
     )
     leave_out: list[str] = setting([], "your table: a column to ignore; repeatable", own=True)
+    task: str = setting(
+        "auto",
+        "your data: the target is a class or a number [whole numbers of at most 100 values, and text, are classes]",
+        own=True,
+        choices=("auto", "classification", "regression"),
+    )
     columns: str = setting(
-        "own",
-        "your table: scale numbers by each client's own statistics (own), everybody's (pooled), or not at all (raw)",
-        choices=("own", "pooled", "raw"),
+        "auto",
+        "your table: scale numbers by everybody's statistics (pooled), each client's own (own), or not at all (raw) "
+        "[pooled; with privacy own]",
+        choices=("auto", "pooled", "own", "raw"),
+        auto=True,
     )
     spellings: str = setting(
         "refuse",
@@ -139,7 +147,9 @@ class Learning(Settings):
         names="models",
         auto=True,
     )
-    loss: str | None = setting(None, "cross-entropy, squared or hinge [what fits the model]", names="losses")
+    loss: str | None = setting(
+        None, "cross-entropy, squared, hinge or squared-hinge [what fits the model]", names="losses"
+    )
     class_weights: str = setting(
         "none",
         "what samples count in training: all alike (none), or every class the same in all clients together (balanced)",
@@ -313,13 +323,14 @@ SETTINGS: dict[str, About] = {
 }
 # Options of the command line that fill the solver's table: the field, its type, its help text.
 SOLVER_OPTIONS: dict[str, tuple[str, str, str]] = {
-    "solver": ("kind", "str", "sgd, adam, exact, inexact [the method's own]"),
+    "solver": ("kind", "str", "sgd, adam, newton, lbfgs, exact, inexact [linear model of a table: newton]"),
     "lr": ("lr", "float", "the local solver's step size"),
     "epochs": ("epochs", "int", "local epochs per round"),
     "steps": ("steps", "int", "local steps per round, in place of epochs"),
     "batch": ("batch", "int", "minibatch size"),
     "momentum": ("momentum", "float", "the local solver's momentum"),
     "weight_decay": ("weight_decay", "float", "the local solver's weight decay"),
+    "ridge": ("ridge", "float", "newton's and lbfgs's penalty: ridge/(2n) of the squared weights, n the samples"),
 }
 
 

@@ -1,11 +1,17 @@
 """Advice: which of a few methods serves these clients best, or whether each should train alone.
 
-1. Every client's test samples are put aside. The others are cut anew, `cuts` times, into samples to train on, to
-   choose on and to score on.
-2. Every method has the same trials, its defaults first: a sweep is one trial of each. Sweeps go on while time is left.
-3. The method with the best mean score over clients is taken, if it gains more over local training than one standard
-   error (over clients) of that gain: training alone is simpler, so it wins where the difference may be chance.
-4. Only then the test samples are looked at, once, to report what the choice is worth. They change nothing.
+1. Every client's test samples are put aside. The others are cut anew, `cuts` times, into samples to learn from and to
+   score on (and to choose on, for methods that train by steps).
+2. Methods are tried in sweeps, a setting of each at a time, while time is left (candidates.py). Of a method's settings
+   the one with the lowest loss is kept: loss tells settings apart with fewer samples than accuracy.
+3. Methods are compared by their scores on samples that they have not seen, client by client and cut by cut. The
+   simplest is taken that is no more than one standard error behind the best: training alone is the simplest of all.
+4. Only then the test samples are looked at, once, to report what the choice is worth. They change nothing, and if they
+   speak against it, the first line says so.
+
+The standard error is that of a mean over these clients, which are the ones to be served: the scores of a client vary
+from cut to cut by s², and as cuts share samples, the mean of J of them by s² (1/J + scored/learnt from) (Nadeau and
+Bengio 2003).
 """
 
 from __future__ import annotations
@@ -26,12 +32,10 @@ from ..run.assemble import TYPES, assemble, dealt, resolve, split
 from ..run.play import play_recipe
 from ..run.recipe import Recipe
 from ..storage import write_json
+from .candidates import ALONE, Candidate, candidates
 from .compare import Comparison, compare
 from .equal_work import equal_steps, with_steps
-from .tune import propose, ranges
 
-METHODS = ("local", "fedavg", "fedavg-ft", "ditto", "pfedme", "flame", "fedamp")
-ALONE = "local"
 INSIDE = (0.65, 0.15, 0.2)  # of what is not test data: to train on, to choose on, to score on
 SURE = 0.05  # a p-value below this is called more than chance
 
@@ -41,12 +45,9 @@ class Tried:
     """One setting of a method, and what each client made of it."""
 
     settings: dict[str, Any]
-    scores: np.ndarray | None = None  # [m] mean over cuts; None: it failed
+    scores: np.ndarray | None = None  # [cuts, m], NaN where a client had no samples to score on; None: it failed
     error: str | None = None
-
-    @property
-    def mean(self) -> float:
-        return -np.inf if self.scores is None or np.isnan(self.scores).all() else float(np.nanmean(self.scores))
+    loss: float = np.inf  # over all samples that were scored: what settings of one method are chosen by
 
 
 @dataclass
@@ -56,60 +57,102 @@ class Advice:
     base: Recipe
     names: list[str]  # the clients'
     minutes: float
-    tried: dict[str, list[Tried]]
+    tried: dict[str, list[Tried]]  # by candidate, the simplest first
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    weights: np.ndarray | None = None  # [m] what clients count; none: all alike
     sweeps: int = 0
     began: float = field(default_factory=time.monotonic)
-    table: Comparison | None = None  # on test data, when all is over
+    test: dict[str, np.ndarray] = field(default_factory=dict)  # [m] test scores by candidate, when all is over
+    table: Comparison | None = None  # the same, of all candidates with the first model
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self.began
 
-    def best(self, method: str) -> Tried:
-        """The best of a method's trials; of equals the first."""
-        return max(self.tried[method], key=lambda t: t.mean)
+    def best(self, name: str) -> Tried:
+        """The best of a candidate's settings; of equals the first."""
+        return min(self.tried[name], key=lambda t: t.loss if t.scores is not None else np.inf)
 
-    def gain(self, method: str) -> tuple[float, float]:
-        """The mean gain over local training in the score that choices are made by, and its standard error."""
-        ours, alone = self.best(method).scores, self.best(ALONE).scores
-        if ours is None or alone is None:
-            return -np.inf, 0.0
-        d = (ours - alone)[~np.isnan(ours - alone)]
-        return float(d.mean()), float(d.std(ddof=1) / np.sqrt(len(d))) if len(d) > 1 else np.inf
+    def mean(self, name: str) -> float:
+        """Its mean score over clients and cuts."""
+        scores = self.best(name).scores
+        return -np.inf if scores is None else self._over_clients(scores)[0]
+
+    def behind(self, name: str, other: str) -> tuple[float, float]:
+        """By how much a candidate is behind another in the mean over clients, and the standard error of that."""
+        ours, theirs = self.best(name).scores, self.best(other).scores
+        if ours is None or theirs is None:
+            return np.inf, 0.0
+        return self._over_clients(theirs - ours)
+
+    def gain(self, name: str) -> tuple[float, float]:
+        """The mean gain over local training, and its standard error."""
+        behind, error = self.behind(name, ALONE)
+        return -behind, error
+
+    def _over_clients(self, each: np.ndarray) -> tuple[float, float]:
+        """The mean over clients of numbers [cuts, m], and its standard error."""
+        there = ~np.isnan(each).all(0)
+        each = each[:, there]
+        weights = np.ones(len(there)) if self.weights is None else self.weights
+        w = weights[there] / weights[there].sum()
+        count = (~np.isnan(each)).sum(0)
+        own = np.nanmean(each, axis=0)
+        mean = float(w @ own)
+        if count.max(initial=0) < 2:  # one cut says nothing of chance: clients have to
+            return mean, float(np.sqrt((w**2 * (own - mean) ** 2).sum() * len(own) / max(len(own) - 1, 1)))
+        spare = np.maximum(count - 1, 1)
+        varies = np.nansum((each - own) ** 2, axis=0) / spare
+        shared = INSIDE[2] / (INSIDE[0] + INSIDE[1])
+        return mean, float(np.sqrt((w**2 * varies * (1 / count + shared)).sum()))
 
     @property
     def leader(self) -> str:
-        """The best method that is not local training."""
-        return max((m for m in self.tried if m != ALONE), key=lambda m: self.best(m).mean)
+        """The best candidate that is not local training."""
+        return max((m for m in self.tried if m != ALONE), key=self.mean)
 
     @property
     def recommended(self) -> str:
-        gain, error = self.gain(self.leader)
-        return self.leader if gain > error else ALONE
+        """The simplest that is at most one standard error behind the best."""
+        first = max(self.tried, key=self.mean)
+        good = [name for name in self.tried if name == first or self._as_good(name, first)]
+        return good[0]
+
+    def _as_good(self, name: str, first: str) -> bool:
+        behind, error = self.behind(name, first)
+        return behind <= error
+
+    @property
+    def rival(self) -> str:
+        """What local training is held against on test data: what is recommended, or else the best of the others."""
+        return self.recommended if self.recommended != ALONE else self.leader
 
     def recipe(self) -> Recipe:
         """The recommended method with its settings, ready to run."""
-        own = {"method": self.recommended, "settings": self.best(self.recommended).settings}
-        return resolve(with_steps(self.base.replace(**own), self.base.local_steps))
+        return resolve(self.recipe_of(self.recommended))
+
+    def recipe_of(self, name: str) -> Recipe:
+        """A candidate with the best of its settings."""
+        made = self.candidates[name].recipe(self.base, self.best(name).settings)
+        return with_steps(made, self.base.local_steps if self.candidates[name].by_steps else None)
 
     def on_test(self) -> dict[str, Any] | None:
-        """The leader against local training on test data: paired over clients."""
-        cells = {} if self.table is None else {c.method: c for c in self.table.cells if c.accuracy is not None}
-        if self.leader not in cells or ALONE not in cells:
+        """The rival against local training on test data: paired over clients."""
+        if self.rival not in self.test or ALONE not in self.test:
             return None
-        ours, alone = cells[self.leader].accuracy, cells[ALONE].accuracy
-        assert ours is not None and alone is not None
+        ours, alone = self.test[self.rival], self.test[ALONE]
         test, d = signed_rank(ours, alone), ours - alone
         if test is None:
             return None
         found = interval(d[~np.isnan(d)].tolist())
         better, worse = gains(ours, alone)
         each = {n: float(v) for n, v in zip(self.names, d, strict=True) if not np.isnan(v)}
+        means = [self._over_clients(v[None])[0] for v in (ours, alone, d)]
         return {
-            "method": self.leader,
-            "accuracy": float(np.nanmean(ours)),
-            "local": float(np.nanmean(alone)),
-            "gain": float(np.nanmean(d)),
+            "method": self.rival,
+            "accuracy": means[0],
+            "local": means[1],
+            "gain": means[2],
             "low": found[0] if found else None,
             "high": found[1] if found else None,
             "p": test.p,
@@ -123,15 +166,15 @@ class Advice:
         """What advise.json holds."""
         rows = {}
         for m, tried in self.tried.items():
-            best, (gain, error) = self.best(m), self.gain(m)
-            finite = np.isfinite(best.mean)
+            best, score, (gain, error) = self.best(m), self.mean(m), self.gain(m)
             rows[m] = {
-                "score": best.mean if finite else None,
+                "score": score if np.isfinite(score) else None,
                 "gain_over_local": gain if np.isfinite(gain) else None,
                 "standard_error": error if np.isfinite(error) else None,
                 "settings": best.settings,
-                "trials": [{"settings": t.settings, "score": t.mean if np.isfinite(t.mean) else None} for t in tried],
+                "trials": [{"settings": t.settings, "loss": t.loss if np.isfinite(t.loss) else None} for t in tried],
                 "errors": [t.error for t in tried if t.error],
+                "test": self._over_clients(self.test[m][None])[0] if m in self.test else None,
             }
         return {
             "recommended": self.recommended,
@@ -140,30 +183,50 @@ class Advice:
             "sweeps": self.sweeps,
             "minutes": self.minutes,
             "seconds": round(self.seconds, 1),
-            "scored": "mean over clients of the chosen model's accuracy (R², cut off at -1, for regression) on samples "
-            "that were kept from its training, without any test sample",
+            "scored": "accuracy, the mean over clients (for regression R² over all samples), on samples that were kept "
+            "from training, without any test sample",
             "methods": rows,
             "test": self.on_test(),
         }
 
     def words(self) -> list[str]:
         """The advice in plain words."""
+        trials = sum(len(t) for t in self.tried.values())
+        tried = f"{trials} trials of {len(self.tried)} candidates"
         leader, (gain, error) = self.leader, self.gain(self.leader)
-        count = f"{self.sweeps} trial{'s' if self.sweeps != 1 else ''} of each of {len(self.tried)} methods"
-        measured = f"a gain of {gain:+.3f} over training locally (standard error {error:.3f} over clients)"
+        measured = f"a gain of {gain:+.3f} over training locally (standard error {error:.3f})"
         if self.recommended == ALONE:
-            lines = [f"Recommended: train locally. After {count} the best federated one, {leader}, shows {measured}: "]
+            lines = [f"Recommended: train locally. After {tried} the best federated one, {leader}, shows {measured}: "]
             lines[0] += "no more than chance can do, so federating is not worth its trouble here."
         else:
-            lines = [f"Recommended: {leader}. After {count} it shows {measured}, on samples kept from training."]
+            chosen, (gain, error) = self.recommended, self.gain(self.recommended)
+            lines = [f"Recommended: {chosen}. After {tried} it shows a gain of {gain:+.3f} over training locally "]
+            lines[0] += f"(standard error {error:.3f}), on samples kept from training."
         if (test := self.on_test()) is not None:
+            against = test["gain"] < 0 and self.recommended != ALONE
+            if against:
+                lines[0] = f"With doubt: on test data it is worse than training locally. {lines[0]}"
             spread = "" if test["low"] is None else f", between {test['low']:+.3f} and {test['high']:+.3f} (95%)"
             sure = "more" if test["p"] < SURE else "not more"
-            text = f"On test data, which had no part in this: {leader} {test['accuracy']:.3f}, local "
+            text = f"On test data, which had no part in this: {test['method']} {test['accuracy']:.3f}, local "
             text += f"{test['local']:.3f}; a gain of {test['gain']:+.3f}{spread}, {sure} than chance explains "
             lines.append(text + f"(p = {test['p']:.2g}, paired over {test['of']} clients).")
             lines.append(self._who(test))
+        lines.append(self._how_sure())
         return lines
+
+    def _how_sure(self) -> str:
+        """Who else may be as good, and what more data would tell."""
+        near = [n for n in self.tried if n != self.recommended and self._as_good(n, max(self.tried, key=self.mean))]
+        if not near:
+            return "How sure: all others are more than one standard error behind."
+        behind, error = self.behind(self.recommended, max(self.tried, key=self.mean))
+        names = ", ".join(near[:4]) + (", ..." if len(near) > 4 else "")
+        text = f"How sure: as good within one standard error: {names}; the simplest is recommended."
+        if behind <= 0 or not np.isfinite(error):
+            return text
+        more = (error / behind) ** 2
+        return f"{text} About {more:.2g} times as many samples would tell it from the best, if the difference is real."
 
     @staticmethod
     def _who(test: dict[str, Any]) -> str:
@@ -177,65 +240,82 @@ class Advice:
 def advise(
     base: Recipe,
     dataset: Dataset,
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[str] | None = None,
     minutes: float = 5.0,
     trials: int = 12,
-    cuts: int = 3,
+    cuts: int = 5,
     folder: Path | None = None,
     own_steps: bool = False,
 ) -> Iterator[tuple[Advice, str, float]]:
     """Try methods, choose one, and report what that is worth; yields (so far, what is being done, share of the time).
 
     The first sweep and the report are made however long they take; further sweeps only where they fit into `minutes`.
-    All methods evaluate the same number of gradients (equal_work.py), unless `own_steps`. Where no model is named, a
-    table with classes has softmax (logistic) regression: there are rarely rows for more.
+    Methods that train by steps evaluate the same number of gradients (equal_work.py), unless `own_steps`.
     """
-    methods = list(dict.fromkeys([ALONE, *methods]))
     need(minutes > 0, f"advise needs minutes > 0; got {minutes}.")
     need(trials >= 1 and cuts >= 1, f"advise needs at least 1 trial and 1 cut; got {trials} and {cuts}.")
-    need(len(methods) > 1, "advise needs at least one method besides local.")
-    plain = base.model == "auto" and len(dataset.columns) > 0 and dataset.classes is not None
-    own = {"partition": dealt(base, dataset), "evaluate_every": base.rounds, "workers": base.workers or 1}
-    own |= {"checkpoint_every": base.rounds}
-    base = base.replace(**own | ({"model": "softmax"} if plain else {}))
+    need(methods is None or bool(set(methods) - {ALONE}), "advise needs at least one method besides local.")
+    base = base.replace(partition=dealt(base, dataset), workers=base.workers or 1)
     names, inside = _without_test(base, dataset)
     need(len(names) >= 2, f"advise needs at least two clients; {base.data} has {len(names)} (see --minimum).")
-    how = {"parts": INSIDE, "minimum": 1, "dtype": TYPES[str(base.dtype)], "columns": base.columns}
-    samples = [inside.split("natural", None, seed, **how) for seed in range(cuts)]  # type: ignore[arg-type]
-    if base.local_steps is None and not own_steps:
-        base = base.replace(local_steps=equal_steps((_recipe(base, m, {}) for m in methods), samples[0]))
-    advice = Advice(base, names, minutes, {m: [] for m in methods})
-    asked = {m: propose("random", ranges(m, base), trials, [], m) for m in methods}
-    for m in methods:  # whatever can be refused is refused before the first trial
-        assemble(_recipe(base, m, {}), samples[0])
+    asked = candidates(base, methods, trials, len(inside))
+    how = {"minimum": 1, "dtype": TYPES[str(base.dtype)], "columns": base.columns}
+    whole = (INSIDE[0] + INSIDE[1], 0.0, INSIDE[2])
+    parts = {by_steps: INSIDE if by_steps else whole for by_steps in {c.by_steps for c in asked.values()}}
+    samples = {
+        by_steps: [inside.split("natural", None, seed, parts=p, **how) for seed in range(cuts)]  # type: ignore[arg-type]
+        for by_steps, p in parts.items()
+    }
+    stepping = [c.recipe(base, {}) for c in asked.values() if c.by_steps]
+    if base.local_steps is None and not own_steps and stepping:
+        base = base.replace(local_steps=equal_steps(stepping, samples[True][0]))
+    advice = Advice(base, names, minutes, {m: [] for m in asked}, asked)
+    if dataset.classes is None:
+        advice.weights = np.mean([c.counts("test") for c in next(iter(samples.values()))], axis=0)
     last = 0.0
     while advice.sweeps < trials:
         # The report at the end takes about as long as one cut of a sweep.
         if advice.sweeps and advice.seconds + last * (1 + 1 / cuts) > 60 * minutes:
             break
-        began = time.monotonic()
-        for m in methods:
-            yield advice, f"{m}, trial {advice.sweeps + 1}", min(1.0, advice.seconds / (60 * minutes))
-            advice.tried[m].append(_try(_recipe(base, m, next(asked[m])), samples))
+        began, any_left = time.monotonic(), False
+        for name, candidate in asked.items():
+            if (settings := next(candidate.settings, None)) is None:
+                continue
+            any_left = True
+            yield advice, f"{name}, trial {advice.sweeps + 1}", min(1.0, advice.seconds / (60 * minutes))
+            recipe = with_steps(candidate.recipe(base, settings), base.local_steps if candidate.by_steps else None)
+            if advice.sweeps == 0 and methods is not None:
+                assemble(recipe, samples[candidate.by_steps][0])  # a method that was asked for is not left out silently
+            advice.tried[name].append(_try(recipe.replace(clients=None), settings, samples[candidate.by_steps]))
+        if not any_left:
+            break
         advice.sweeps, last = advice.sweeps + 1, time.monotonic() - began
-    settings = {m: advice.best(m).settings for m in methods}
-    good = [m for m in methods if advice.best(m).scores is not None]
-    need(ALONE in good and len(good) > 1, f"nothing could be compared: {advice.best(methods[-1]).error}")
-    advice.tried = {m: advice.tried[m] for m in good}
-    place = None if folder is None else folder / "comparison"
-    quick = base.replace(diagnostics=False)
-    for step in compare(quick, good, [base.seed], dataset, place, settings, own_steps=True):
-        yield advice, f"{step.method}, on test data", 1.0
-        advice.table = step.table
+    why = next((t.error for tried in advice.tried.values() for t in tried if t.error), "")
+    advice.tried = {m: t for m, t in advice.tried.items() if any(one.scores is not None for one in t)}
+    need(ALONE in advice.tried and len(advice.tried) > 1, f"nothing could be compared: {why}")
+    yield from _look_at_test(advice, dataset, folder)
     if folder is not None:
         advice.recipe().save(folder)
         write_json(folder / "advise.json", advice.plain())
     yield advice, "", 1.0
 
 
-def _recipe(base: Recipe, method: str, settings: dict[str, Any]) -> Recipe:
-    made = base.replace(method=method, settings=dict(settings), clients=None, diagnostics=False)
-    return with_steps(made, base.local_steps)
+def _look_at_test(advice: Advice, dataset: Dataset, folder: Path | None) -> Iterator[tuple[Advice, str, float]]:
+    """What every candidate's best setting is worth on test data: a comparison for each way of training."""
+    groups: dict[tuple[bool, str], dict[str, str]] = {}  # (by steps, model) → method → candidate
+    for name in advice.tried:
+        one = advice.candidates[name]
+        groups.setdefault((one.by_steps, one.model), {})[one.method] = name
+    for number, here in enumerate(groups.values()):
+        base = advice.recipe_of(next(iter(here.values()))).replace(method=ALONE, settings={}, diagnostics=False)
+        place = None if folder is None else folder / (f"comparison-{number + 1}" if number else "comparison")
+        settings = {method: advice.best(name).settings for method, name in here.items()}
+        for step in compare(base, list(here), [base.seed], dataset, place, settings, own_steps=True):
+            yield advice, f"{step.method}, on test data", 1.0
+        advice.table = advice.table or step.table
+        for cell in step.table.cells:
+            if cell.accuracy is not None and cell.loss is not None:
+                advice.test[here[cell.method]] = _score(cell.accuracy, cell.loss, dataset)
 
 
 def _without_test(base: Recipe, dataset: Dataset) -> tuple[list[str], Dataset]:
@@ -248,15 +328,23 @@ def _without_test(base: Recipe, dataset: Dataset) -> tuple[list[str], Dataset]:
     return outer.names, part
 
 
-def _try(recipe: Recipe, samples: Sequence[Clients]) -> Tried:
+def _try(recipe: Recipe, settings: dict[str, Any], samples: Sequence[Clients]) -> Tried:
     """Play one setting on every cut."""
-    found = []
+    found, losses, counts = [], [], []
     try:
         for seed, clients in enumerate(samples):
             *_, result = play_recipe(recipe.replace(seed=seed), clients, None)
-            found.append(np.maximum(result.scores["chosen/test/accuracy"], -1.0))
+            accuracy, loss = (result.scores[f"chosen/test/{k}"] for k in ("accuracy", "loss"))
+            found.append(_score(accuracy, loss, clients))
+            losses.append(np.nan_to_num(loss))
+            counts.append(clients.counts("test"))
     except SartorError as e:  # it diverged, or these settings do not go together
-        return Tried(recipe.settings, None, str(e))
-    there = ~np.isnan(found)
-    mean = np.where(there.any(0), np.nan_to_num(found).sum(0) / np.maximum(there.sum(0), 1), np.nan)
-    return Tried(recipe.settings, mean)
+        return Tried(settings, None, str(e))
+    return Tried(settings, np.array(found), loss=float((np.array(losses) * counts).sum() / np.sum(counts)))
+
+
+def _score(accuracy: np.ndarray, loss: np.ndarray, data: Clients | Dataset) -> np.ndarray:
+    """[m] accuracy; for regression a client's share in R² over all samples, 1 − squared error / variance of all."""
+    if data.classes is not None:
+        return accuracy
+    return 1 - 2 * loss / float(np.asarray(data.y, dtype=np.float64).var())

@@ -44,6 +44,7 @@ class Cell:
     summary: dict[str, Any]
     accuracy: np.ndarray | None = None  # [m] test accuracy of the chosen models; NaN: hostile, or no test data
     names: list[str] = field(default_factory=list)  # [m] what the clients are called
+    loss: np.ndarray | None = None  # [m] as accuracy
 
     @property
     def entrant(self) -> str:
@@ -306,8 +307,8 @@ def _play_cell(
             yield result
         if cell is None:
             assert result is not None
-            accuracy = result.scores["chosen/test/accuracy"]
-            cell = Cell(method, recipe.seed, scenario, result.summary, accuracy, result.data.names)
+            accuracy, loss = (result.scores[f"chosen/test/{k}"] for k in ("accuracy", "loss"))
+            cell = Cell(method, recipe.seed, scenario, result.summary, accuracy, result.data.names, loss)
     except (Diverged, Silent, OverBudget) as e:
         cell = Cell(method, recipe.seed, scenario, _failed(recipe, plain, clients, str(e)))
     if result is not None:
@@ -372,5 +373,6 @@ def _finished(method: str, recipe: Recipe, scenario: Scenario, clients: Clients,
     if summary["rounds"] != recipe.rounds and summary["stopped"] == "rounds":  # a longer run that has not ended yet
         return None
     rows = [r for r in read_json(place / "clients.json", CLIENTS) if not r.get("unseen")]
-    accuracy = np.array([np.nan if r["chosen_test_accuracy"] is None else r["chosen_test_accuracy"] for r in rows])
-    return Cell(method, recipe.seed, scenario, summary, accuracy, [r["name"] for r in rows])
+    each = [[r[f"chosen_test_{k}"] for r in rows] for k in ("accuracy", "loss")]
+    accuracy, loss = np.array([[np.nan if v is None else v for v in own] for own in each])
+    return Cell(method, recipe.seed, scenario, summary, accuracy, [r["name"] for r in rows], loss)

@@ -23,7 +23,7 @@ from ..engines.predictions import EACH
 from ..errors import SartorError, need, one_of
 from ..judge.metrics import validated
 from ..methods import entry
-from ..run.assemble import assemble, split, unsplit
+from ..run.assemble import assemble, split, to_the_end, unsplit
 from ..run.folder_schema import TUNING
 from ..run.named_parts import method_from
 from ..run.play import play_recipe
@@ -71,7 +71,7 @@ class OneOf:
 
 
 Range = Log | Flat | OneOf
-LR = Log(0.005, 0.5)
+LR, RIDGE = Log(0.005, 0.5), Log(0.1, 100)
 
 
 def space(method: str) -> dict[str, Range]:
@@ -171,8 +171,11 @@ def scored_by(metric: str) -> str:
 
 def ranges(method: str, base: Recipe) -> dict[str, Range]:
     """What is tuned of a method; with equal work not how much it computes."""
+    found = space(method)
+    if to_the_end(base.replace(method=method, settings={})):
+        return {"solver.ridge": RIDGE} | {k: r for k, r in found.items() if not k.endswith(".lr")}
     length = ("epochs", "steps") if base.local_steps is not None else ()
-    return {k: r for k, r in space(method).items() if k.rpartition(".")[2] not in length}
+    return {k: r for k, r in found.items() if k.rpartition(".")[2] not in length}
 
 
 def set_line(method: str, settings: Mapping[str, Any]) -> str:

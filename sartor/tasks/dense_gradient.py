@@ -1,8 +1,8 @@
 """The gradient of fully connected networks for a stack of clients, written out.
 
 Small networks spend most of a training step in the machinery of automatic differentiation. For the plain ones (linear
-layers with ReLU between them; cross-entropy, squared or hinge loss) the chain rule is short enough to write down, as
-batched matrix products that land directly in the flat gradient. Tests hold it equal to autograd's.
+layers with ReLU between them; cross-entropy, squared, hinge or squared hinge loss) the chain rule is short enough to
+write down, as batched matrix products that land directly in the flat gradient. Tests hold it equal to autograd's.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ..core import Batch, Dense, Pull
 
+LOSSES = ("cross-entropy", "squared", "hinge", "squared-hinge")
 _NARROW = 16  # below so many outputs W·xᵀ is the faster product (by a third at 10), above x·Wᵀ is
 
 
@@ -35,7 +36,7 @@ class DenseNet(Dense):
     def of(cls, model: nn.Module, loss: str) -> DenseNet | None:
         """The model as a dense network, or None if it is anything else."""
         model = nn.Sequential(model) if type(model) is nn.Linear else model
-        if not isinstance(model, nn.Sequential) or loss not in ("cross-entropy", "squared", "hinge"):
+        if not isinstance(model, nn.Sequential) or loss not in LOSSES:
             return None
         chain = [m for m in model if not isinstance(m, nn.Flatten | nn.Identity)]
         linear, between = chain[0::2], chain[1::2]
@@ -95,7 +96,9 @@ class DenseNet(Dense):
             return slope.scatter_add_(2, target, _minus_one(slope.dtype, slope.device).expand_as(target))
         if self.loss == "squared":
             return output - target
-        return torch.where(target * output < 1, -target, 0.0)
+        if self.loss == "hinge":
+            return torch.where(target * output < 1, -target, 0.0)
+        return -2 * target * (1 - target * output).clamp(min=0)
 
 
 def _forward(layer: Layer, h: Tensor) -> Tensor:

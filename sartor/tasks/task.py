@@ -45,7 +45,14 @@ def hinge(output: Tensor, target: Tensor) -> Tensor:
     return (1 - target * output.reshape(target.shape)).clamp(min=0)
 
 
-LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "squared": squared, "hinge": hinge}
+def squared_hinge(output: Tensor, target: Tensor) -> Tensor:
+    """max(0, 1 − target · output)² for targets −1/+1."""
+    return hinge(output, target) ** 2
+
+
+LOSSES: dict[str, Loss] = {
+    "cross-entropy": cross_entropy, "squared": squared, "hinge": hinge, "squared-hinge": squared_hinge,
+}  # fmt: skip
 
 
 class ModelTask:

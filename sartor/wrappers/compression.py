@@ -52,6 +52,8 @@ class Compressed(Wrapper):
     def __init__(self, method: Method, up: Compressor | None, down: Compressor | None, seed: int) -> None:
         super().__init__(method)
         self.up, self.down, self.seed = up, down, seed
+        why = self.method.uncompressed
+        need(not why, f"{method.name} cannot be compressed: {why}. Leave compression out, or take mr-mtl.")
         self.named = {sent.name: sent for sent in self.sends}
         points = sorted(k for k, sent in self.named.items() if sent.against != "down")
         need(

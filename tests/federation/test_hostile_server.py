@@ -66,7 +66,13 @@ class Server:
         parts, dtype = tuple(recipe.parts), TYPES[str(recipe.dtype)]
         own = table.split("natural", None, recipe.seed, parts, recipe.minimum, dtype, 0, recipe.columns)
         count = int(own.counts("train").sum())
+        at = [0, 1, 2]  # age, dose, glucose
+        _, mean, spread = own.inputs.statistics.of(0)  # type: ignore[union-attr]
+        pooled = recipe.columns == "pooled"
         return {
+            "scale": {"mean": mean[at].tolist(), "spread": spread[at].tolist(), "target": [0.0, 1.0]}
+            if pooled
+            else None,
             "recipe": complete(recipe, own).values(),
             "terms": terms(recipe, own),
             "schema": table_schema.of(table),
@@ -145,6 +151,30 @@ def test_a_row_cannot_be_read_by_one_step_of_training(site: Site) -> None:
     assert refused(site(share="none").welcome(**PLAIN, parts=ONE_TRAINING_ROW), "limit", "least_rows")
 
 
+def test_a_row_cannot_be_read_from_statistics_of_two_sets_of_rows(site: Site, tmp_path: Path) -> None:
+    """Which rows are for training depends on a client's number, the seed and the parts: sums over two sets of them
+    would tell the rows in which they differ. A site tells them once in a run, and of enough rows."""
+    server = site()
+    note = {"recipe": Recipe(**PLAIN).values(), "schema": server.terms(**PLAIN)["schema"], "first": 0}
+
+    def measure(server: Server, **change: Any) -> Message:
+        return decode(server.site.answer(encode(Message("measure", server.run, note=note | change))))
+
+    first = measure(server)
+    values = server.site.table.x[:, :3].astype(np.float64)
+    assert first.kind == "measured" and first.arrays["counts"].tolist() == [[43.0] * 3]
+    assert (abs(first.arrays["means"][0] - values.mean(0)) < values.std(0) / 3).all()
+    assert np.array_equal(measure(server).arrays["squares"], first.arrays["squares"])  # asked again: it was lost
+    assert refused(measure(server, first=1), "limit", "measured")
+    for change in ({"seed": 4}, {"parts": [0.7, 0.1, 0.2]}, {"minimum": 9}):
+        assert refused(measure(server, recipe=Recipe(**PLAIN | change).values()), "limit", "measured")
+    assert refused(server.send(server.terms(**PLAIN) | {"first": 1, "clients": 2, "total": 60}), "failed")
+    assert refused(measure(Server(server.site)), "limit", "one_run")  # nor in another run, until it is started again
+    assert server.welcome(**PLAIN).kind == "ready"
+    few = site(SiteLimits(least_rows=44), start="again")
+    assert refused(measure(few), "limit", "least_rows")
+
+
 @pytest.mark.parametrize("solver", [{"batch": 1}, {"batch": 1, "steps": 1}, {"batch": 9, "steps": 1}])
 def test_a_row_cannot_be_read_by_a_step_on_a_small_batch(solver: dict[str, Any], site: Site) -> None:
     """Many rows, but the message is a step on one of them."""
@@ -160,7 +190,7 @@ def test_a_site_plays_its_own_recipe_and_no_other(site: Site, tmp_path: Path) ->
     server = site(recipe=str(mine))
     assert server.hello(PLAIN).kind == "joined"
     reply = server.welcome(**PLAIN | {"columns": "raw"})
-    assert refused(reply, "agreement") and 'columns is "raw" there and "own" here' in reply.note["text"]
+    assert refused(reply, "agreement") and 'columns is "raw" there and "pooled" here' in reply.note["text"]
     assert "parts" in server.welcome(**PLAIN, parts=[0.5, 0.3, 0.2]).note["text"]
     assert "model" in server.welcome(**PLAIN | {"model": "mlp(9)"}).note["text"]
     assert refused(server.welcome(**PLAIN | {"rounds": 5}), "limit", "most_rounds")
@@ -290,6 +320,13 @@ def test_a_run_cannot_change_its_clients_or_columns(site: Site) -> None:
         ({"terms": []}, "failed", None),
         ({"recipe": {"method": ["flame"]}}, "agreement", None),
         ({"recipe": 7}, "failed", None),
+        ({"scale": None}, "failed", None),
+        ({"scale": {"mean": [0.0] * 3, "spread": [1.0] * 3}}, "failed", None),
+        ({"scale": {"mean": [0.0] * 2, "spread": [1.0] * 2, "target": [0.0, 1.0]}}, "failed", None),
+        ({"scale": {"mean": [0.0] * 3, "spread": [1.0, 0.0, 1.0], "target": [0.0, 1.0]}}, "failed", None),
+        ({"scale": {"mean": [0.0] * 3, "spread": [1.0, "1", 1.0], "target": [0.0, 1.0]}}, "failed", None),
+        ({"scale": {"mean": [1e200] * 3, "spread": [1.0] * 3, "target": [0.0, 1.0]}}, "failed", None),
+        ({"scale": {"mean": [0.0] * 3, "spread": [1e-80] * 3, "target": [0.0, 1.0]}}, "failed", None),
     ],
 )
 def test_an_absurd_welcome_is_refused(change: dict[str, Any], why: str, limit: str | None, site: Site) -> None:

@@ -19,6 +19,7 @@ from sartor.federation.rounds.remote_engine import check_scores
 from sartor.federation.work_folder import LOG, Speaker
 from sartor.judge.metrics import score_ranges
 from sartor.run.result import Result
+from sartor.storage import read_json
 
 ESCAPES = "\x1b[2J\x1b]0;owned\x07 all is well\r\n\u202e"
 Change = Callable[[Message], Message | bytes]
@@ -227,3 +228,37 @@ def test_what_others_say_is_made_fit_to_print(tmp_path: Path) -> None:
     Speaker(tmp_path)(f"site b said: {ESCAPES}")
     line = (tmp_path / LOG).read_text()
     assert line.strip().isprintable() and line.count("\n") == 1
+
+
+def _arrays(**change: Any) -> Change:
+    return lambda reply: replace(reply, arrays=reply.arrays | change)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _arrays(means=np.full((1, 2), np.nan)),
+        _arrays(squares=np.full((1, 2), np.inf)),
+        _arrays(squares=np.full((1, 2), -1.0)),
+        _arrays(squares=np.full((1, 2), 1e300)),
+        _arrays(means=np.full((1, 2), 1e300)),
+        _arrays(counts=np.full((1, 2), -3.0)),
+        _arrays(counts=np.full((1, 2), 1e6)),  # more rows than it said it has
+        _arrays(counts=np.full((1, 2), 20.5)),
+        _arrays(counts=np.zeros((1, 2))),  # of no rows, with a mean
+        _arrays(counts=np.full((1, 3), 20.0)),
+        _arrays(counts=np.full((1, 2), 20, dtype=np.int64)),
+        _arrays(more=np.zeros(1)),
+        lambda reply: replace(reply, arrays={}),
+        lambda reply: b"SARTOR1\n" + bytes(JOINING),
+    ],
+)
+def test_a_site_that_lies_about_its_statistics_is_left_out(flame: Federation, change: Change) -> None:
+    """The others play on, at their own scale."""
+    result, calls = played(flame, "measured", change)
+    assert sum("site b is left out: it sent what nobody can use" in line for line in flame.said) == 1
+    assert "welcome" not in {decode(data).kind for way, site, data in calls.seen if way == "down" and site == "b"}
+    assert result.summary["rounds"] == result.run.round and np.isfinite(result.scores["global/test/loss"][[0, 2]]).all()
+    scale = read_json(flame.folder / "server" / "roster.json")["scale"]
+    rows = np.concatenate([flame.member(name).table.x[:, :2] for name in ("a", "c")])
+    assert (abs(np.array(scale["mean"]) - rows.mean(0)) < 0.4).all() and max(scale["spread"]) < 2

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from sartor.data import load
-from sartor.errors import SartorError
 from sartor.federation import table_schema
 from sartor.federation.terms import shared
 from sartor.run.recipe import Recipe
@@ -54,6 +52,5 @@ def test_numbers_at_one_site_and_text_at_another_leave_one_out(tmp_path: Path) -
     assert next(c["kind"] for c in agreed["columns"] if c["name"] == "age") == "number"
 
 
-def test_pooled_statistics_are_not_for_a_federation() -> None:
-    with pytest.raises(SartorError, match="no pooled columns: statistics stay at the sites"):
-        shared(Recipe(columns="pooled"))
+def test_columns_of_a_federation_are_pooled_where_nothing_else_is_asked_for() -> None:
+    assert [shared(Recipe(columns=how)).columns for how in ("auto", "pooled", "own")] == ["pooled", "pooled", "own"]

@@ -1,4 +1,4 @@
-"""What leaves a site: messages, scores and names of columns."""
+"""What leaves a site: messages, scores, names of columns, and once a few sums over many rows."""
 
 from __future__ import annotations
 
@@ -22,13 +22,17 @@ def test_only_messages_scores_and_names_of_columns_cross(tmp_path: Path, paths: 
     result = fed.play(calls)
     d = result.run.problem.start.numel()
     allowed = {(1, d), (1,)}
-    numbers = set()
+    numbers, measured = set(), list[str]()
     for _, site, data in calls.seen:
         message = decode(data)
         for name, array in message.arrays.items():
             models = set(name.split("/")[0].split("&"))  # of a score, or of the covariance of two models' gains
-            assert name in {"w", "message/u", "steps", "validation/samples"} or models <= SHARES.keys()
-            assert array.shape in allowed, name
+            if message.kind == "measured":
+                assert name in {"counts", "means", "squares"} and array.shape == (1, 2)  # age and dose
+                measured.append(site)
+            else:
+                assert name in {"w", "message/u", "steps", "validation/samples"} or models <= SHARES.keys()
+                assert array.shape in allowed, name
             numbers |= set(np.asarray(array, dtype=np.float32).ravel().tolist())
         assert set(message.note) <= _NOTES, message.note
         assert str(tmp_path).encode() not in data and b".csv" not in data and os.sep.encode() not in _words(message)
@@ -38,10 +42,23 @@ def test_only_messages_scores_and_names_of_columns_cross(tmp_path: Path, paths: 
         values = {float(np.float32(v)) for v in table.x[:, :2].ravel()}
         assert len(values) > 50 and not values & numbers  # no single number of the data is among all that were sent
     kinds = [decode(d).kind for way, _, d in calls.seen if way == "up"]
-    assert set(kinds) == {"joined", "ready", "answer", "noted"}
+    assert set(kinds) == {"joined", "measured", "ready", "answer", "noted"}
+    assert sorted(measured) == sorted(3 * NAMES)  # each once
 
 
-_NOTES = {"recipe", "schema", "counts", "terms", "clients", "total", "largest", "first", "stage", "instance_id"}
+_NOTES = {
+    "recipe",
+    "schema",
+    "counts",
+    "terms",
+    "clients",
+    "total",
+    "largest",
+    "first",
+    "stage",
+    "instance_id",
+    "scale",
+}
 
 
 def _words(message: Message) -> bytes:

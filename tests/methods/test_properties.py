@@ -26,6 +26,9 @@ WIDTHS = {  # numbers down and up, of methods that do not send one model each wa
     "fedper": (BODY, BODY),
     "fedrep": (BODY, BODY),
     "mocha": (6 + 1, 6),
+    **dict.fromkeys(
+        ("mixed-effects", "random-intercept", "own-intercept", "fednewton"), (2 * 18 + 1, 3 * 18 + 18 * 18 + 2)
+    ),
     "scaffold": (2 * D, 2 * D),
     "scaffold-ii": (2 * D, 2 * D),
     "ditto-scaffold": (2 * D, 2 * D),

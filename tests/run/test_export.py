@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from commandline import good, refused, sartor
@@ -17,7 +20,6 @@ from torch import nn
 
 import sartor as st
 from sartor.data import hospitals
-from sartor.data.tables.new_samples import read_like
 from sartor.run.assemble import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.predict import Served
@@ -45,39 +47,116 @@ def result() -> st.Result:
     return st.fit(st.Ditto(), nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), clients, rounds=2)
 
 
-def features(folder: Path) -> tuple[np.ndarray, torch.Tensor, np.ndarray]:
-    """Park's second patient has no bmi: its features as they are, and probabilities that predict gives."""
-    text = good("predict", "--run", folder / "run", "--data", folder / "new.csv", "--client", "Park", "--probabilities")
-    rows = list(csv.DictReader(io.StringIO(text.out)))
-    from sartor.data.inputs import Inputs
+def answers(path: Path, frame: pd.DataFrame) -> np.ndarray:
+    """What an exported model says of a table's rows as they are."""
+    note: dict[str, Any]
+    if path.suffix == ".onnx":
+        runtime = pytest.importorskip("onnxruntime").InferenceSession(path, providers=["CPUExecutionProvider"])
+        note = json.loads(runtime.get_modelmeta().custom_metadata_map["sartor"])
+        given = {k: frame[columns] for k, columns in note["takes"].items()}
+        types = {"texts": object}
+        rows = {k: v.fillna("").to_numpy(types[k]) if k in types else v.to_numpy(np.float32) for k, v in given.items()}
+        return np.asarray(runtime.run(None, rows)[0], dtype=np.float64)
+    if path.suffix == ".safetensors":
+        model = st.load_model(path)
+        return np.asarray(model(model.encode(frame)).double().detach())
+    extra = {"sartor.json": ""}
+    if path.suffix == ".pt2":
+        module = torch.export.load(path, extra_files=extra).module()
+    else:
+        with pytest.warns(DeprecationWarning):
+            module = torch.jit.load(str(path), _extra_files=extra)
+    note = json.loads(extra["sartor.json"])
+    texts = {c["name"]: c["texts"] for c in note["inputs"]["columns"] if c["kind"] == "text"}
+    columns = [
+        frame[c].fillna("").map({t: i for i, t in enumerate(texts[c])}).fillna(-1) if c in texts else frame[c]
+        for c in note["takes"]["x"]
+    ]
+    x = torch.tensor(np.column_stack([c.to_numpy(np.float32) for c in columns]))
+    return np.asarray(module(x).double().detach())
 
-    inputs = Inputs.of(read_json(folder / "run" / "inputs.json"), "")
-    x = read_like(folder / "new.csv", inputs).x
-    assert np.isnan(x).sum() == 1
-    return x, torch.from_numpy(x), np.array([[float(r["p(home)"]), float(r["p(readmitted)"])] for r in rows])
+
+def predicted(run: Path, client: str, data: Path, prefix: str) -> np.ndarray:
+    """The same by `sartor predict`."""
+    options = ("--probabilities",) if prefix == "p(" else ()
+    text = sartor("predict", "--run", run, "--data", data, "--client", client, *options).out  # it may have notes
+    rows = list(csv.DictReader(io.StringIO(text)))
+    return np.array([[float(v) for k, v in row.items() if k.startswith(prefix)] for row in rows])
 
 
-@pytest.mark.parametrize("kind", ["safetensors", "pt", "pt2", "onnx"])
+KINDS = ["safetensors", "pt", "pt2", "onnx"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_exported_model_says_what_predict_says(folder: Path, tmp_path: Path, kind: str) -> None:
-    """Given samples as they are, with a number missing: filling and scaling are inside."""
+    """Given rows as they are, with a number missing and text: filling, scaling and texts are inside."""
     path = tmp_path / f"model.{kind}"
-    if kind == "onnx":
-        pytest.importorskip("onnxscript")
     said = good("export", "--run", folder / "run", "--client", "Park", "--out", path).out
     assert said.startswith(str(path)) and "model of Park" in said
-    x, tensor, wanted = features(folder)
-    if kind == "onnx":
-        runtime = pytest.importorskip("onnxruntime").InferenceSession(path, providers=["CPUExecutionProvider"])
-        assert json.loads(runtime.get_modelmeta().custom_metadata_map["sartor"])["client"] == "Park"
-        output = torch.from_numpy(runtime.run(None, {"x": x})[0])
-    elif kind == "pt2":
-        output = torch.export.load(path).module()(tensor)
-    elif kind == "pt":
-        with pytest.warns(DeprecationWarning):
-            output = torch.jit.load(str(path))(tensor)
-    else:
-        output = st.load_model(path)(tensor)
-    np.testing.assert_allclose(output.double().softmax(1).detach().numpy(), wanted, atol=1e-6)
+    frame = pd.read_csv(folder / "new.csv")
+    assert frame.isna().sum().sum() == 1
+    frame.loc[3] = [*frame.loc[0]]
+    frame.loc[3, "ward"] = "nobody knows it"  # a text that training has not seen
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    wanted = predicted(folder / "run", "Park", tmp_path / "new.csv", "p(")
+    np.testing.assert_allclose(answers(path, frame), wanted, atol=1e-6)
+    assert wanted.shape == (4, 2) and np.allclose(wanted.sum(1), 1)
+
+
+NATURAL = Path(os.environ.get("SARTOR_DATA", "")) / "natural"
+needs_natural = pytest.mark.skipif(not (NATURAL / "heart.csv").exists(), reason="SARTOR_DATA has no natural/heart.csv")
+
+
+@needs_natural
+def test_hospitals_with_gaps_and_text_in_every_format(tmp_path: Path) -> None:
+    asked = ("--data", NATURAL / "heart.csv", "--target", "disease", "--client-key", "hospital", "--model", "softmax")
+    good("run", "--method", "ditto", *asked, "--rounds", 3, "--out", tmp_path / "run", "--quiet")
+    frame = pd.read_csv(NATURAL / "heart.csv").iloc[::7]
+    frame.to_csv(tmp_path / "some.csv", index=False)
+    assert frame.isna().sum().sum() > 50
+    wanted = predicted(tmp_path / "run", "hungarian", tmp_path / "some.csv", "p(")
+    for kind in KINDS:
+        path = tmp_path / f"m.{kind}"
+        good("export", "--run", tmp_path / "run", "--client", "hungarian", "--out", path)
+        np.testing.assert_allclose(answers(path, frame), wanted, atol=2e-6)
+
+
+@needs_natural
+def test_schools_in_every_format_in_the_units_of_the_exam(tmp_path: Path) -> None:
+    asked = ("--data", NATURAL / "school.csv", "--target", "score", "--client-key", "school", "--task", "regression")
+    good("run", "--method", "fedavg", *asked, "--rounds", 10, "--out", tmp_path / "run", "--quiet", "--lr", 0.02)
+    frame = pd.read_csv(NATURAL / "school.csv").iloc[::100]
+    frame.to_csv(tmp_path / "some.csv", index=False)
+    wanted = predicted(tmp_path / "run", "s003", tmp_path / "some.csv", "prediction")
+    assert 15 < wanted.mean() < 30 and abs(wanted.mean() - frame["score"].mean()) < 4  # points, not standard scores
+    for kind in KINDS:
+        path = tmp_path / f"m.{kind}"
+        good("export", "--run", tmp_path / "run", "--client", "s003", "--out", path)
+        np.testing.assert_allclose(answers(path, frame).reshape(-1, 1), wanted, atol=1e-4)
+    newcomer = good(
+        *("predict", "--run", tmp_path / "run", "--newcomer", tmp_path / "some.csv", "--data", tmp_path / "some.csv")
+    )
+    rows = list(csv.DictReader(io.StringIO(newcomer.out)))
+    assert abs(np.mean([float(r["prediction"]) for r in rows]) - frame["score"].mean()) < 4
+
+
+def test_numbers_come_back_in_the_targets_units(tmp_path: Path) -> None:
+    """y = 5000 + 300 a at one hospital and 8000 + 300 a at another: least squares, known beforehand."""
+    draw = np.random.default_rng(0)
+    a, level = draw.normal(size=200), np.repeat([5000.0, 8000.0], 100)
+    frame = pd.DataFrame({"a": a, "hospital": np.repeat(["x", "y"], 100), "cost": level + 300 * a})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    asked = ("--data", tmp_path / "t.csv", "--target", "cost", "--client-key", "hospital", "--rounds", 40)
+    good("run", "--method", "local", *asked, "--out", tmp_path / "run", "--quiet")
+    inputs = read_json(tmp_path / "run" / "inputs.json")
+    assert inputs["target_scale"][0] == pytest.approx(6500, abs=200)
+    assert inputs["target_scale"][1] == pytest.approx(1530, abs=60)
+    for client, wanted in (("x", 5000 + 300 * a), ("y", 8000 + 300 * a)):
+        found = predicted(tmp_path / "run", client, tmp_path / "t.csv", "prediction")[:, 0]
+        np.testing.assert_allclose(found, wanted, atol=5)
+    old = {k: v for k, v in inputs.items() if k != "target_scale"}  # of a run before targets were put to scale
+    (tmp_path / "run" / "inputs.json").write_text(json.dumps(old))
+    assert abs(predicted(tmp_path / "run", "x", tmp_path / "t.csv", "prediction").mean()) < 3
 
 
 def test_without_the_extra_one_line_says_what_to_install(
@@ -97,7 +176,7 @@ def test_a_result_exports_its_models(result: st.Result, tmp_path: Path) -> None:
         at = int(client)
         wanted = {"personal": result.personal, "global": lambda i: result.shared(), "chosen": result.chosen}[which](at)
         again = st.load_model(path, nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
-        assert torch.equal(again(x), wanted(x))
+        assert torch.equal(again(x), wanted(x).softmax(1))
     with pytest.raises(st.SartorError, match="give the architecture"):
         st.load_model(path)
     with pytest.raises(st.SartorError, match="does not fit a Linear"):
@@ -114,7 +193,7 @@ def test_images_go_in_as_they_are(tmp_path: Path) -> None:
     result = st.fit(st.FedAvg(), st.models.layers(36, 3), clients, rounds=1)
     result.export(0, tmp_path / "m.pt2")
     found = torch.export.load(tmp_path / "m.pt2").module()(torch.from_numpy(pixels[:7]))
-    torch.testing.assert_close(found, result.shared()(torch.from_numpy(pixels[:7]).float() / 255))
+    torch.testing.assert_close(found, result.shared()(torch.from_numpy(pixels[:7]).float() / 255).softmax(1))
 
 
 def test_images_with_a_scale_for_each_pixel(tmp_path: Path) -> None:
@@ -126,7 +205,7 @@ def test_images_with_a_scale_for_each_pixel(tmp_path: Path) -> None:
     result.export(0, tmp_path / "m.pt2")
     found = torch.export.load(tmp_path / "m.pt2").module()(torch.from_numpy(pixels[:7]))
     ready = (pixels[:7].reshape(7, 36) / 255 - mean) / std
-    torch.testing.assert_close(found, result.shared()(torch.from_numpy(ready).float().view(7, 1, 6, 6)))
+    torch.testing.assert_close(found, result.shared()(torch.from_numpy(ready).float().view(7, 1, 6, 6)).softmax(1))
 
 
 # --- predict ----------------------------------------------------------------------------------------------------------

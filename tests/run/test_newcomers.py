@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from commandline import good, refused, sartor
-from federations import Quadratics, quadratics, ragged, two_sided
+from federations import Quadratics, quadratics, ragged
 from groups import grouped
 from torch import nn
 
@@ -27,6 +27,7 @@ from sartor.run.assemble import assemble, clients_of
 from sartor.run.named_parts import method_from
 from sartor.run.newcomers import hold_out, query_clients, serve
 from sartor.run.recipe import Recipe
+from sartor.testing import data_for, model_for
 
 EXACT, WHOLE = st.Exact(), st.SGD(lr=0.5, batch=1000)
 
@@ -233,8 +234,7 @@ def make(name: str) -> Method:
 
 @pytest.mark.parametrize("name", list(NAMES))
 def test_every_method_serves_newcomers_alone_as_among_others_and_changes_nothing(name: str) -> None:
-    convex = name == "mocha"
-    clients, model = (two_sided(), layers(5, 1)) if convex else (ragged(), layers(5, 6, 3))
+    clients, model = data_for(make(name)), model_for(make(name))
     seen, unseen = clients.take(range(5)), clients.take([5, 6])
     result = st.fit(
         make(name),

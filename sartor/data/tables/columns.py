@@ -1,27 +1,33 @@
 """The columns of a table: what each holds, which features it becomes, how a client's numbers are made ready.
 
-    number    one feature; missing values get the client's median, and a second feature says where they were
-    flag      true/false: 1/0; the same for missing values
-    text      a feature for each text ("ward=east"); a missing text is a text of its own ("ward=")
+    number    one feature; missing values are filled, and a second feature says where they were
+    date      a number: days since 1970
+    flag      true/false, or numbers that are all 0 or 1: 1/0, not scaled; the same for missing values
+    text      a feature for each text ("ward=east"); a missing text is a text of its own ("ward="). Of very many texts
+              the most frequent have one each, and all others one together
     empty, left out    no feature
 
 Which texts there are, and whether anything is missing, is the table's schema and the same for all clients. Numbers are
-put to scale with each client's own statistics ("own"), with those of all clients' samples ("pooled", where that is
-asked for), or not at all ("raw"); always those of training samples alone.
+put to scale by the mean and standard deviation of all clients' samples ("pooled"), of each client's own ("own"), or not
+at all ("raw"); always of training samples alone. What is missing becomes the pooled mean (a median of all clients could
+not be had from sums, moments.py), or the client's own median.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from ...errors import SartorError
+from .moments import Moments, columns_scale, moments, spread_of
 
-WAYS = ("own", "pooled", "raw")
-NUMBERS = ("number", "flag")
+WAYS = ("pooled", "own", "raw")
+NUMBERS = ("number", "flag", "date")
 MISSING = " is missing"
+OTHER = " is another text"
 _AT_ONCE = 1 << 22  # values that are looked at together
 
 
@@ -30,15 +36,16 @@ class Column:
     """A column of a table."""
 
     name: str
-    kind: str  # number, flag, text, empty or left out
-    texts: tuple[str, ...] = ()  # that a text column may hold
+    kind: str  # number, date, flag, text, empty or left out
+    texts: tuple[str, ...] = ()  # of a text column: those with a feature of their own
     missing: bool = False  # of numbers and flags: some are missing
+    other: bool = False  # of a text column: all other texts have one feature together
 
     @property
     def features(self) -> list[str]:
         """What its features are called."""
         if self.kind == "text":
-            return [f"{self.name}={text}" for text in self.texts]
+            return [*(f"{self.name}={text}" for text in self.texts), *([self.name + OTHER] if self.other else [])]
         if self.kind in NUMBERS:
             return [self.name, self.name + MISSING] if self.missing else [self.name]
         return []
@@ -106,19 +113,53 @@ def learn(
                     "imputed: take columns=own (--columns own), or fill it, or leave it out."
                 )
         return Statistics(np.zeros((1, k)), np.zeros((1, k)), np.ones((1, k)))
-    groups = [[part] for part in train] if how == "own" else [list(train)]
-    m, kinds = len(groups), {where[c.name]: c.kind for c in columns if c.kind in NUMBERS}
+    if how == "pooled":
+        return of_pooled(*columns_scale(columns_moments(x, train, columns), numbers_at(columns).scaled), columns)
+    numbers = numbers_at(columns)
+    m, at, scaled = len(train), numbers.at, numbers.scaled
     found = Statistics(np.zeros((m, k)), np.zeros((m, k)), np.ones((m, k)))
-    for i, parts in enumerate(groups):
-        rows = sum(part.stop - part.start for part in parts)
-        wide = max(1, _AT_ONCE // max(rows, 1))
-        for at in np.array_split(np.array(list(kinds), dtype=np.int64), -(-len(kinds) // wide) or 1):
-            values = np.concatenate([x[part][:, at] for part in parts]).astype(np.float64)
-            fill, mean, std = _describe(values)
-            found.fill[i, at] = fill
-            scale = np.array([kinds[int(a)] == "number" for a in at], dtype=bool)
-            found.centre[i, at] = np.where(scale, mean, 0.0)
-            found.spread[i, at] = np.where(scale & (std > 1e-9 * np.abs(mean) + 1e-300), std, 1.0)
+    for i, part in enumerate(train):
+        wide = max(1, _AT_ONCE // max(part.stop - part.start, 1))
+        for some in np.array_split(np.arange(len(at)), -(-len(at) // wide) or 1):
+            fill, mean, std = _describe(x[part][:, at[some]].astype(np.float64))
+            found.fill[i, at[some]] = fill
+            found.centre[i, at[some]] = np.where(scaled[some], mean, 0.0)
+            found.spread[i, at[some]] = np.where(scaled[some], spread_of(mean, std), 1.0)
+    return found
+
+
+class Numbers(NamedTuple):
+    """Features that hold numbers."""
+
+    at: np.ndarray  # [c] which ones
+    scaled: np.ndarray  # [c] not true/false, which stays 0 or 1
+
+
+def numbers_at(columns: Sequence[Column]) -> Numbers:
+    """Where a table's numbers stand."""
+    where = places(columns)
+    kinds = {where[c.name]: c.kind for c in columns if c.kind in NUMBERS}
+    scaled = np.array([kind != "flag" for kind in kinds.values()], dtype=bool)
+    return Numbers(np.array(list(kinds), dtype=np.int64), scaled)
+
+
+def columns_moments(x: np.ndarray, train: Sequence[slice], columns: Sequence[Column]) -> Moments:
+    """The moments [m, c] of each client's numbers, of which it trains on a slice of the samples [n, k]."""
+    at, each = numbers_at(columns).at, []
+    for part in train:
+        wide = max(1, _AT_ONCE // max(part.stop - part.start, 1))
+        pieces = [moments(x[part][:, some]) for some in np.array_split(at, -(-len(at) // wide) or 1)]
+        each.append(Moments(*(np.concatenate(values, axis=1) for values in zip(*pieces, strict=True))))
+    return Moments.joined(each)
+
+
+def of_pooled(mean: np.ndarray, spread: np.ndarray, columns: Sequence[Column]) -> Statistics:
+    """One row for all clients: numbers are centred and scaled by mean and spread [c]; what is missing is the mean."""
+    k, (at, scaled) = len(feature_names(columns)), numbers_at(columns)
+    found = Statistics(np.zeros((1, k)), np.zeros((1, k)), np.ones((1, k)))
+    found.fill[0, at] = mean
+    found.centre[0, at] = np.where(scaled, mean, 0.0)
+    found.spread[0, at] = np.where(scaled, spread, 1.0)
     return found
 
 
@@ -138,17 +179,20 @@ def words(columns: Sequence[Column], how: str) -> list[str]:
     """A line for each column: what was done to it."""
     scale = {
         "own": "to scale by each client's own mean and standard deviation (training samples)",
-        "pooled": "to scale by the mean and standard deviation of ALL clients' training samples, as asked for",
+        "pooled": "to scale by the mean and standard deviation of all clients' training samples",
         "raw": "as they are",
     }[how]
-    median = "all clients' median" if how == "pooled" else "the client's own median"
+    filled = "all clients' mean" if how == "pooled" else "the client's own median"
     lines = []
     for column in columns:
-        gap = f"; missing ones are {median}, and a second feature says where" if column.missing else ""
+        gap = f"; missing ones are {filled}, and a second feature says where" if column.missing else ""
         said = {
             "number": f"numbers, {scale}{gap}",
+            "date": f"dates, as days since 1970, {scale}{gap}",
             "flag": f"true/false, as 1/0{gap}",
-            "text": f"text, a feature for each of {len(column.texts)} values"
+            "text": "text, a feature for each of "
+            + (f"the {len(column.texts)} most frequent values, one for all others" if column.other else "")
+            + ("" if column.other else f"{len(column.texts)} values")
             + ("; a missing one is a value of its own" if "" in column.texts else ""),
             "empty": "left out: all values are missing",
             "left out": "left out, as asked for",

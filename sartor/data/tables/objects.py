@@ -34,7 +34,7 @@ def read_object(
         if client_key is None and (image := _image(parts[0])) is not None:
             return _images(parts, image, target, task)
         owners = None if client_key else [str(i) for i in range(len(parts))]
-        sources = [_source(f"partition {i}", part) for i, part in enumerate(parts)]
+        sources = [as_source(f"partition {i}", part) for i, part in enumerate(parts)]
         return from_sources("partitions", sources, owners, target, client_key, task, drop, spellings)
     if isinstance(thing, tuple):
         need(len(thing) in (2, 3), f"arrays are given as (X, y) or (X, y, groups); got a tuple of {len(thing)}.")
@@ -51,7 +51,7 @@ def read_object(
         return from_arrays(thing["x"], thing[target or "y"], thing[client_key] if client_key else None, task=task)
     if (image := _image(thing)) is not None:
         return _images([thing], image, target, task, client_key)
-    return from_sources("table", [_source("table", thing)], None, target, client_key, task, drop, spellings)
+    return from_sources("table", [as_source("table", thing)], None, target, client_key, task, drop, spellings)
 
 
 def _joined(x: Any, y: Any, groups: Any = None, **options: Any) -> Dataset:
@@ -63,7 +63,9 @@ def _joined(x: Any, y: Any, groups: Any = None, **options: Any) -> Dataset:
         )
         if values is not None:
             table[name] = np.asarray(values)
-    return from_sources("table", [_source("table", table)], None, "y", None if groups is None else "groups", **options)
+    return from_sources(
+        "table", [as_source("table", table)], None, "y", None if groups is None else "groups", **options
+    )
 
 
 def _partitions(thing: Any, split: str | None) -> Iterator[Any]:
@@ -81,7 +83,8 @@ def _partitions(thing: Any, split: str | None) -> Iterator[Any]:
     yield from (thing.load_partition(i, split) for i in range(makers[split].num_partitions))
 
 
-def _source(name: str, thing: Any) -> Source:
+def as_source(name: str, thing: Any) -> Source:
+    """A table in pieces, from anything that is one."""
     table = _arrow(name, thing)
     return Source(name, list(table.column_names), lambda: iter(table.to_batches(ROWS)))
 

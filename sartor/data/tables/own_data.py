@@ -19,7 +19,7 @@ from ..file_formats import read_npz
 from . import scan
 from .client_keys import coded, sort_out
 from .columns import NUMBERS, Column, feature_names, places
-from .scan import CATEGORIES, Source
+from .scan import Source
 
 SUFFIXES = (".npz", *scan.SUFFIXES)
 TASKS = ("auto", "classification", "regression")
@@ -158,15 +158,7 @@ def from_sources(
     seen = scan.look(sources, [*singly, *inside])
     n = seen[target].rows
     need(n > 0, f"{name}: there are no rows.")
-    found: list[Column] = []
-    left = CATEGORIES
-    for c in columns:
-        if c in drop:
-            found.append(Column(c, "left out"))
-        elif c not in singly:
-            found.append(seen[c].column(name, left))
-            left -= len(found[-1].texts)
-    need(bool(feature_names(found)), f"{name}: no column is left for the features.")
+    found = _columns(name, seen, [c for c in columns if c in drop or c in inside], drop)
     kinds = {c: _single(name, seen[c]) for c in singly}
     x = np.zeros((n, len(feature_names(found))), dtype=np.float32)
     singles = {c: _Single(kind, n) for c, kind in kinds.items()}
@@ -191,12 +183,42 @@ def from_sources(
     )
 
 
+def _columns(
+    name: str, seen: dict[str, scan.ColumnScan], columns: Sequence[str], drop: Sequence[str] = ()
+) -> list[Column]:
+    """What a table's columns are, once they have been looked through."""
+    most = scan.texts_allowed({c: seen[c] for c in columns if c not in drop}, name)
+    found = [Column(c, "left out") if c in drop else seen[c].column(name, most) for c in columns]
+    need(bool(feature_names(found)), f"{name}: no column is left for the features.")
+    return found
+
+
+def features_of(source: Source, dtype: str) -> tuple[np.ndarray, tuple[Column, ...]]:
+    """The features [n, k] of a table without target and clients, and its columns."""
+    found = tuple(_columns(source.name, scan.look([source], source.columns), source.columns))
+    return features_like(source, found, dtype), found
+
+
+def features_like(source: Source, columns: Sequence[Column], dtype: str) -> np.ndarray:
+    """The features [n, k] of a table that has the columns of another one; texts that are new have none."""
+    for column in columns:
+        if column.features and column.name not in source.columns:
+            raise unknown(f"column of {source.name}; there was one in fit", column.name, source.columns)
+    pieces = []
+    for batch in source.batches():
+        pieces.append(np.zeros((len(batch), len(feature_names(columns))), dtype=dtype))
+        fill(pieces[-1], columns, {c: batch.column(c) for c in source.columns}, source.name)
+    need(len(pieces) > 0, f"{source.name}: there are no rows.")
+    return np.concatenate(pieces)
+
+
 def _single(table: str, seen: scan.ColumnScan) -> str:
     """The kind of a target or key column; refuses missing values."""
     kind = "text" if seen.missing == seen.rows else seen.kind(table)
     missing = max(seen.blank, seen.missing * (kind != "text" or seen.missing == seen.rows))
     text = f"{table}: column {seen.name} is missing in {missing} rows; fill it or drop those rows first."
     need(missing == 0, text)
+    need(kind != "date", seen.unfit(table, "dates"))
     return kind
 
 
@@ -249,19 +271,21 @@ def fill(x: np.ndarray, columns: Sequence[Column], values: dict[str, Any], table
             continue
         at = first[column.name]
         if column.kind in NUMBERS:
+            held, read = ("dates", scan.to_days) if column.kind == "date" else ("numbers", scan.to_numbers)
             try:
-                x[:, at] = scan.to_numbers(values[column.name])
+                x[:, at] = read(values[column.name])
             except pyarrow.ArrowInvalid as e:
-                raise SartorError(f"{table}: column {column.name} was numbers; got {str(e).split(': ')[-1]}.") from None
+                raise SartorError(f"{table}: column {column.name} was {held}; got {str(e).split(': ')[-1]}.") from None
             if column.missing:
                 x[:, at + 1] = np.isnan(x[:, at])
             continue
         where, texts = scan.to_texts(values[column.name])
         known = {text: at + i for i, text in enumerate(column.texts)}
-        place = np.array([known.get(text, -1) for text in texts], dtype=np.int64)[where]
+        unknown_at = at + len(column.texts) if column.other else -1
+        place = np.array([known.get(text, unknown_at) for text in texts], dtype=np.int64)[where]
         rows = np.flatnonzero(place >= 0)
         x[rows, place[rows]] = 1.0
-        if strange := set(texts) - known.keys():
+        if (strange := set(texts) - known.keys()) and not column.other:
             new[column.name] = strange
     return new
 

@@ -10,7 +10,8 @@ import codecs
 import functools
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ SUFFIXES = (".csv", ".csv.gz", ".tsv", ".parquet", ".pq")
 BLOCK = 4 << 20  # bytes of a CSV file that are read at once,
 WIDE = 4 << 10  # or, of a wide one, so many for each column: every column of every piece costs some calls
 ROWS = 1 << 16  # rows of other tables
-CATEGORIES = 1000  # as many features may come from text columns, all together
+CATEGORIES = 1000  # as many features may come from text columns, all together; where there are more texts,
+FREQUENT = 100  # a column's most frequent ones have a feature each, and the others one together
 SEVERAL = 20  # a text column with more distinct numbers than this is numbers with mistakes in it
 MOST = 20_000  # distinct texts of a column that are remembered
 # What is taken as missing in a column of numbers or true/false; in a text column only the empty text is.
@@ -145,7 +147,8 @@ class ColumnScan:
     number: bool = True  # each of these: as far as was seen
     flag: bool = True
     date: bool = True
-    texts: set[str] = field(default_factory=set)
+    binary: bool = True  # all numbers are 0 or 1
+    texts: Counter[str] = field(default_factory=Counter)  # how often each occurs
     odd: str = ""  # the first text that is not a number
     declared: Any = None  # the type, where the table has types
 
@@ -155,8 +158,9 @@ class ColumnScan:
         from pyarrow import types as kind
 
         self.rows += len(values)
-        if not self.typed and self.number and len(values) and _all_numbers(values):
+        if not self.typed and self.number and len(values) and (plain := _all_numbers(values)) is not None:
             self.flag = False
+            self.binary = self.binary and _zeros_and_ones(plain)
             return
         if self.typed:
             inner = values.type.value_type if kind.is_dictionary(values.type) else values.type
@@ -166,14 +170,21 @@ class ColumnScan:
             if kind.is_floating(inner):
                 self.missing += int(pc.sum(pc.is_nan(values)).as_py() or 0)
             if not is_text(inner):
+                self.binary = self.binary and is_number(inner) and _zeros_and_ones(to_numbers(values))
                 return
             self.number = self.flag = False
             values = pc.fill_null(values, "")
         self.blank += int(pc.sum(pc.equal(values, "")).as_py() or 0)
         if not self.typed:
             self._guess(values)
-        if not (self.number or self.flag) and len(self.texts) <= MOST:
-            self.texts.update(pc.unique(values).to_pylist())
+        if not (self.number or self.flag):
+            self._count(pc.value_counts(values))
+
+    def _count(self, counts: Any) -> None:
+        """How often each text occurs; of very many, those that came first."""
+        for text, count in zip(counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True):
+            if text in self.texts or len(self.texts) <= MOST:
+                self.texts[text] += count
 
     def _guess(self, values: Any) -> None:
         """What a column of a CSV file can still be. What it turns out not to be is looked at again as text."""
@@ -185,24 +196,27 @@ class ColumnScan:
         self.missing += len(values) - len(there)
         if self.number:
             try:
-                to_numbers(values)
+                self.binary = self.binary and _zeros_and_ones(to_numbers(values))
             except pyarrow.ArrowInvalid:
                 self.number = False
                 self.odd = next((t for t in there.to_pylist() if not NUMBER.fullmatch(t)), "")
         self.flag = self.flag and bool(pc.all(pc.is_in(there, _words((*TRUE, *FALSE)))).as_py() in (True, None))
         if not self.number and not self.flag and self.date:
             try:
-                pc.cast(there, pyarrow.timestamp("s"))
+                to_days(there)
             except pyarrow.ArrowInvalid:
                 self.date = False
         if before and not (self.number or self.flag) and self.rows > len(values):
             raise RescanAsText(self.name)
 
-    def column(self, table: str, allowed: int) -> Column:
-        """What it is; refuses what cannot become features."""
+    def column(self, table: str, most: int | None) -> Column:
+        """What it is; refuses what cannot become features. Of a text column the `most` frequent texts have a feature
+        each, as far as they occur twice; None: all of them."""
         if self.missing == self.rows or self.blank == self.rows:
             return Column(self.name, "empty")
         kind = self.kind(table)
+        if kind == "number" and self.binary:
+            kind = "flag"
         if kind != "text":
             return Column(self.name, kind, missing=self.missing > 0)
         numbers = sum(NUMBER.fullmatch(t) is not None for t in self.texts)
@@ -211,31 +225,28 @@ class ColumnScan:
             f"{table}: column {self.name} holds numbers and text (such as {self.odd!r}): mend those values, or leave "
             "the column out (drop=[...], --leave-out).",
         )
-        count = f"more than {MOST}" if len(self.texts) > MOST else str(len(self.texts))
-        need(
-            len(self.texts) <= allowed,
-            f"{table}: column {self.name} has {count} distinct texts; at most {CATEGORIES} in all text columns become "
-            "features. Leave that column out (drop=[...], --leave-out), or group its values.",
-        )
-        return Column(self.name, "text", tuple(sorted(self.texts)))
+        if most is None or len(self.texts) <= most:
+            return Column(self.name, "text", tuple(sorted(self.texts)))
+        often = sorted((-count, text) for text, count in self.texts.items() if count > 1)[:most]
+        return Column(self.name, "text", tuple(sorted(text for _, text in often)), other=True)
 
     def kind(self, table: str) -> str:
-        """Number, flag or text; refuses other types."""
+        """Number, flag, date or text; refuses other types."""
         from pyarrow import types as kind
 
         if not self.typed:
-            if not self.number and not self.flag:
-                need(not self.date, self._unfit(table, "dates (date32 or timestamp)"))
-            return "flag" if self.flag else "number" if self.number else "text"
+            return "flag" if self.flag else "number" if self.number else "date" if self.date else "text"
         if is_text(self.declared):
             return "text"
         if kind.is_boolean(self.declared):
             return "flag"
-        number = kind.is_integer(self.declared) or kind.is_floating(self.declared) or kind.is_decimal(self.declared)
-        need(number, self._unfit(table, str(self.declared)))
+        if kind.is_date(self.declared) or kind.is_timestamp(self.declared):
+            return "date"
+        need(is_number(self.declared), self.unfit(table, str(self.declared)))
         return "number"
 
-    def _unfit(self, table: str, what: str) -> str:
+    def unfit(self, table: str, what: str) -> str:
+        """The line that refuses it."""
         return f"{table}: column {self.name} holds {what}; turn it into numbers or leave it out (drop=[...])."
 
 
@@ -268,6 +279,19 @@ def is_text(declared: Any) -> bool:
     from pyarrow import types as kind
 
     return bool(kind.is_string(declared) or kind.is_large_string(declared))
+
+
+def is_number(declared: Any) -> bool:
+    """Whether a type is one of numbers."""
+    from pyarrow import types as kind
+
+    return bool(kind.is_integer(declared) or kind.is_floating(declared) or kind.is_decimal(declared))
+
+
+def texts_allowed(seen: Mapping[str, ColumnScan], table: str) -> int | None:
+    """How many texts of a column have a feature each; None where all of them together are few enough."""
+    counts = [len(c.texts) for c in seen.values() if c.missing < c.rows and c.kind(table) == "text"]
+    return None if sum(counts) <= CATEGORIES else max(1, min(FREQUENT, CATEGORIES // len(counts) - 1))
 
 
 def absent(values: Any) -> Any:
@@ -308,6 +332,28 @@ def to_numbers(values: Any) -> np.ndarray:
     return found
 
 
+def to_days(values: Any) -> np.ndarray:
+    """Dates and times, or ISO texts of them, as days since 1970 [n], in UTC where they name a zone; missing: NaN."""
+    import pyarrow
+    import pyarrow.compute as pc
+    from pyarrow import types as kind
+
+    if kind.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if kind.is_null(values.type):
+        return np.full(len(values), np.nan)
+    if is_text(values.type):
+        values = pc.if_else(absent(values), None, pc.utf8_trim_whitespace(values))
+        try:
+            values = values.cast(pyarrow.timestamp("us"))
+        except pyarrow.ArrowInvalid:
+            values = values.cast(pyarrow.timestamp("us", "UTC"))
+    zone = values.type.tz if kind.is_timestamp(values.type) else None
+    since = values.cast(pyarrow.timestamp("us", zone), safe=False).cast(pyarrow.int64())
+    days: np.ndarray = since.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False) / 86_400e6
+    return days
+
+
 def _cast(texts: Any) -> np.ndarray | None:
     """Texts as numbers where each of them is one, the quick way; else None."""
     import pyarrow
@@ -319,10 +365,16 @@ def _cast(texts: Any) -> np.ndarray | None:
     return found
 
 
-def _all_numbers(texts: Any) -> bool:
-    """Whether all texts are numbers, and none is missing: most columns of most tables, and thousands of wide ones."""
+def _all_numbers(texts: Any) -> np.ndarray | None:
+    """The numbers, where all texts are some and none is missing: most columns of most tables, and thousands of wide
+    ones."""
     found = _cast(texts)
-    return found is not None and not np.isnan(found).any()
+    return None if found is None or np.isnan(found).any() else found
+
+
+def _zeros_and_ones(values: np.ndarray) -> bool:
+    """Whether all values that are there are 0 or 1."""
+    return bool(((values == 0) | (values == 1) | np.isnan(values)).all())
 
 
 def to_texts(values: Any) -> tuple[np.ndarray, list[str]]:

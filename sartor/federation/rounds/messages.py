@@ -24,7 +24,16 @@ from ...errors import SartorError
 MAGIC = b"SARTOR1\n"
 _HEADER = 1 << 24  # bytes of a header: ids of a million clients
 _KINDS = (
-    *("hello", "joined", "welcome", "ready", "done", "noted"),  # before the first round, and after the last
+    *(
+        "hello",
+        "joined",
+        "measure",
+        "measured",
+        "welcome",
+        "ready",
+        "done",
+        "noted",
+    ),  # before the first round, and after the last
     *("train", "evaluate", "personal", "answer", "refused"),
     *("diagnose", "states"),  # in a simulation, where everything may come back
 )
@@ -35,7 +44,7 @@ _TYPES = {
 _MOST = 1 << 31  # rounds, client numbers
 _CLIENT = 32  # bytes of a client in a header: its number, and a round
 _PLAIN = 1 << 16  # bytes of a header besides
-JOINING = 1 << 24  # bytes of a message before the first round: columns, texts, numbers of samples
+JOINING = 1 << 24  # bytes of a message before the first round: columns, texts, numbers of samples, statistics
 Spec = Mapping[str, tuple[torch.dtype, tuple[int, ...]]]  # name → type and shape of one client's row
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ...core import Back, Batch, ClientStack, Coupling, Plan
+from ...core import Back, Batch, ClientLoss, ClientStack, Coupling, Plan
 from ...errors import SartorError
 
 
@@ -67,6 +67,9 @@ class View(ABC):
     def quadratic(self) -> tuple[Tensor, Tensor]:
         raise self._no()
 
+    def objective(self) -> ClientLoss:
+        raise self._no()
+
     def vjp(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Back]:
         return self.local.vjp(theta, batch)
 
@@ -100,6 +103,33 @@ class Affine(View):
     def validation(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         return self.local.validation(self.model(theta))
 
+    def objective(self) -> ClientLoss:
+        return _Through(self, self.local.objective())
+
+    @abstractmethod
+    def bend(self, H: Tensor) -> Tensor:
+        """[c, d, d] → [c, k, k], Jᵀ H J."""
+
+    @abstractmethod
+    def trained(self, whole: Tensor) -> Tensor:
+        """[d] → [k], of a number for each parameter those of what is trained."""
+
+
+class _Through:
+    """The objective of an affine view."""
+
+    def __init__(self, view: Affine, of: ClientLoss) -> None:
+        self.view, self.of, self.penalised = view, of, view.trained(of.penalised)
+
+    def loss(self, theta: Tensor) -> Tensor:
+        return self.of.loss(self.view.model(theta))
+
+    def grad(self, theta: Tensor) -> Tensor:
+        return self.view.back(self.of.grad(self.view.model(theta)))
+
+    def hessian(self, theta: Tensor) -> Tensor:
+        return self.view.bend(self.of.hessian(self.view.model(theta)))
+
 
 class ModelPart(Affine):
     """Only the coordinates `part` are trained; the others stay as in `whole` [c, d]."""
@@ -109,12 +139,18 @@ class ModelPart(Affine):
         self.whole, self.part = whole, part
 
     def model(self, theta: Tensor) -> Tensor:
-        full = self.whole[: len(theta)].clone()
+        full = self.whole[: len(theta)].to(theta.dtype, copy=True)
         full[:, self.part] = theta
         return full
 
     def back(self, grad: Tensor) -> Tensor:
         return grad[:, self.part].contiguous()
+
+    def bend(self, H: Tensor) -> Tensor:
+        return H[:, self.part, self.part]
+
+    def trained(self, whole: Tensor) -> Tensor:
+        return whole[self.part]
 
 
 class Mixed(Affine):
@@ -125,7 +161,14 @@ class Mixed(Affine):
         self.mix, self.other = torch.as_tensor(share, dtype=other.dtype).expand(len(other), 1), other
 
     def model(self, theta: Tensor) -> Tensor:
-        return torch.lerp(self.other[: len(theta)], theta, self.mix[: len(theta)])
+        other, mix = self.other[: len(theta)].to(theta.dtype), self.mix[: len(theta)].to(theta.dtype)
+        return torch.lerp(other, theta, mix)
 
     def back(self, grad: Tensor) -> Tensor:
         return grad * self.mix[: len(grad)]
+
+    def bend(self, H: Tensor) -> Tensor:
+        return H * (self.mix**2)[..., None]
+
+    def trained(self, whole: Tensor) -> Tensor:
+        return whole

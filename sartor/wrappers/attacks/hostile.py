@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...core import Back, Batch, ClientStack, Coupling, Method, Plan, Server, State
+from ...core import Back, Batch, ClientLoss, ClientStack, Coupling, Method, Plan, Server, State
 from ...errors import need
 from ...methods.parts.other_losses import View
 from ...seeds import stream
@@ -116,9 +117,28 @@ class Tampered(View):
         A, b = self.local.quadratic()
         return self._tamper(A.clone()), self._tamper(b.clone())
 
+    def objective(self) -> ClientLoss:
+        return _TamperedObjective(self.local.objective(), self._tamper)
+
     def counting(self, rows: Tensor) -> ClientStack:
         return Tampered(self.local.counting(rows), self._rows, self._factor)
 
     def take(self, places: Tensor) -> ClientStack:
         hostile = torch.nonzero(torch.isin(places, self._rows))[:, 0]
         return Tampered(self.local.take(places), hostile, self._factor)
+
+
+class _TamperedObjective:
+    """A stack's objective whose hostile rows are multiplied by a factor."""
+
+    def __init__(self, honest: ClientLoss, tamper: Callable[[Tensor], Tensor]) -> None:
+        self.honest, self.tamper, self.penalised = honest, tamper, honest.penalised
+
+    def loss(self, theta: Tensor) -> Tensor:
+        return self.tamper(self.honest.loss(theta))
+
+    def grad(self, theta: Tensor) -> Tensor:
+        return self.tamper(self.honest.grad(theta))
+
+    def hessian(self, theta: Tensor) -> Tensor:
+        return self.tamper(self.honest.hessian(theta))

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import pyarrow as pa
 import pytest
 import torch
 
+import sartor as st
 from sartor.data import Dataset, Natural, describe, load
 from sartor.data.inputs import Inputs
+from sartor.data.tables.moments import Moments, columns_scale, moments, pooled
 from sartor.data.tables.new_samples import read_like
 from sartor.errors import SartorError
 
@@ -44,7 +47,7 @@ def test_numbers_are_scaled_by_each_clients_own_training_rows(visits: Path) -> N
     """Against NumPy, client by client; and nothing of the other parts or clients has any influence."""
     data = load(visits, target="ill", client_key="hospital")
     assert data.feature_names == ("age", "bmi", "bmi is missing", "sex=f", "sex=m")
-    clients = own(data, dtype=torch.float64)
+    clients = own(data, dtype=torch.float64, columns="own")
     order = data.deal(Natural(), None, 4, (0.5, 0.2, 0.3), 10)[1]
     raw = data.x[order].astype(np.float64)
     for i in range(2):
@@ -59,31 +62,40 @@ def test_numbers_are_scaled_by_each_clients_own_training_rows(visits: Path) -> N
     changed = data.x.copy()
     later = order[int(clients.bounds[0, 1]) : int(clients.bounds[1, 0])]
     changed[later, 0] += 1e6  # client A's validation and test rows
-    other = own(Dataset(changed, data.y, 2, keys=data.keys, columns=data.columns, key_names=data.key_names))
-    plain = own(data)
+    moved = Dataset(changed, data.y, 2, keys=data.keys, columns=data.columns, key_names=data.key_names)
+    other = own(moved, columns="own")
+    plain = own(data, columns="own")
     untouched = [slice(0, int(clients.bounds[0, 1])), slice(int(clients.bounds[1, 0]), None)]
     for rows in untouched:  # neither A's training rows nor anything of B has moved
         assert torch.equal(other.x[rows], plain.x[rows])
 
 
-def test_pooled_statistics_are_used_only_where_asked_for(visits: Path) -> None:
+def test_pooled_statistics_are_the_default_and_keep_what_differs(visits: Path) -> None:
+    """Against NumPy over all training rows; a missing number becomes their mean, which is 0 to scale."""
     data = load(visits, target="ill", client_key="hospital")
-    pooled, alone = own(data, columns="pooled", dtype=torch.float64), own(data, dtype=torch.float64)
+    pooled, alone = own(data, dtype=torch.float64), own(data, columns="own", dtype=torch.float64)
+    assert torch.equal(own(data, columns="pooled", dtype=torch.float64).x, pooled.x)
+    raw = data.x[data.deal(Natural(), None, 4, (0.5, 0.2, 0.3), 10)[1]].astype(np.float64)
     train = np.concatenate([np.arange(*pooled.bounds[i, :2]) for i in range(2)])
     age = pooled.x[train, 0].numpy()
     assert age.mean() == pytest.approx(0, abs=1e-9) and age.std() == pytest.approx(1, rel=1e-9)
+    there = raw[train, 1][~np.isnan(raw[train, 1])]
+    wanted = np.where(np.isnan(raw[:, 1]), 0.0, (raw[:, 1] - there.mean()) / there.std())
+    np.testing.assert_allclose(pooled.x[:, 1].numpy(), wanted, rtol=1e-10, atol=1e-10)
+    assert np.isnan(raw[:, 1]).sum() == 5
     assert abs(pooled.x[pooled.rows(0, "train"), 0].mean()) > 0.9  # hospitals that differ still do
     assert abs(alone.x[alone.rows(0, "train"), 0].mean()) < 1e-9
     with pytest.raises(SartorError, match=r"visits.csv: column bmi is missing in 5 of 40 rows; raw columns"):
         own(data, columns="raw")
-    with pytest.raises(SartorError, match="columns to be one of 'own', 'pooled', 'raw'; got 'mine'"):
+    with pytest.raises(SartorError, match="columns to be one of 'pooled', 'own', 'raw'; got 'mine'"):
         own(data, columns="mine")
 
 
 def test_what_was_done_is_said_and_done_again(visits: Path, tmp_path: Path) -> None:
     """inputs.json, read back, gives training samples the features that they had; a new text has none."""
     data = load(visits, target="ill", client_key="hospital")
-    clients = own(data)
+    assert "all clients' mean" in " ".join(own(data).inputs.words())
+    clients = own(data, columns="own")
     assert "the client's own median" in " ".join(clients.inputs.words())
     inputs = Inputs.of(json.loads(json.dumps(clients.inputs.plain())), "here")
     later = read_like(visits, inputs, "ill", "hospital")
@@ -108,10 +120,125 @@ BAD = [
     ("h,a,y\nX,1,0\nX,2,\n", "column y is missing in 1 rows"),
     ("h,a,y\n,1,0\nX,2,1\n", "column h is missing in 1 rows"),
     ("h,a,y\n" + "".join(f"X,{'high' if i == 30 else i},{i % 2}\n" for i in range(60)), "numbers and text .*'high'"),
-    ("h,a,y\n" + "".join(f"X,id{i},{i % 2}\n" for i in range(10_000)), "column a has 10000 distinct texts; at most"),
     ("h,a,y\nSt. Mary,1,0\nst mary,2,1\nCity,3,1\n", r"'St. Mary' \(1 rows\) and 'st mary' .*under two spellings"),
     ("h,a,y\nX,,0\nX,,1\n", "no column is left"),
 ]
+
+
+def test_of_very_many_texts_the_frequent_ones_have_a_feature(tmp_path: Path) -> None:
+    """1500 names: "common" and "usual" occur often, all others once; and 150 that occur equally often."""
+    names = ["common"] * 300 + ["usual"] * 200 + [f"id{i}" for i in range(1500)]
+    lines = [f"{name},{i},{i % 2}" for i, name in enumerate(names)]
+    data = load(table(tmp_path / "t.csv", "name,a,y\n" + "\n".join(lines) + "\n"), target="y")
+    assert data.feature_names == ("name=common", "name=usual", "name is another text", "a")
+    wanted = [[float(n == "common"), float(n == "usual"), float(n.startswith("id"))] for n in names]
+    assert data.x[:, :3].tolist() == wanted
+    assert "the 2 most frequent values, one for all others" in " ".join(data.split("iid").inputs.words())  # type: ignore[union-attr]
+    inputs = Inputs.of(json.loads(json.dumps(data.split("iid").inputs.plain())), "here")  # type: ignore[union-attr]
+    later = read_like(table(tmp_path / "new.csv", "name,a\nnobody,3\nusual,4\n"), inputs)
+    assert later.x[:, :3].tolist() == [[0, 0, 1], [0, 1, 0]] and later.notes == []
+    many = ["n"] + [f"w{i % 150}" for i in range(1200)]  # each occurs eight times: a hundred of them, by the alphabet
+    wide = "a,b,y\n" + "\n".join(f"{v},id{i},{i % 2}" for i, v in enumerate(many)) + "\n"
+    column = load(table(tmp_path / "w.csv", wide), target="y").columns[0]
+    assert (
+        len(column.texts) == 100 and column.other and column.texts == tuple(sorted(f"w{i}" for i in range(150)))[:100]
+    )
+
+
+def test_dates_are_days_since_1970(tmp_path: Path) -> None:
+    """Against Python's own calendar; in CSV as ISO text, in Parquet by type, with and without a zone."""
+    from pyarrow import parquet
+
+    days = [date(1970, 1, 1), date(1999, 12, 31), None, date(2024, 2, 29)] * 10
+    wanted = [np.nan if d is None else float(d.toordinal() - date(1970, 1, 1).toordinal()) for d in days]
+    text = "day,at,y\n" + "".join(
+        f"{d or ''},{'' if d is None else f'{d}T06:00:00Z'},{i % 2}\n" for i, d in enumerate(days)
+    )
+    moments_ = [None if d is None else datetime(d.year, d.month, d.day, 6, tzinfo=UTC) for d in days]
+    arrow = {"day": pa.array(days), "at": pa.array(moments_), "y": [i % 2 for i in range(40)]}
+    parquet.write_table(pa.table(arrow), tmp_path / "t.parquet")
+    for path in (table(tmp_path / "t.csv", text), tmp_path / "t.parquet"):
+        data = load(path, target="y")
+        assert [c.kind for c in data.columns] == ["date", "date"] and data.columns[0].missing
+        np.testing.assert_array_equal(data.x[:, 0], np.array(wanted, dtype=np.float32))
+        np.testing.assert_array_equal(data.x[:, 2], np.array(wanted, dtype=np.float32) + np.float32(0.25))
+        clients = data.split("iid", clients=2)
+        assert "dates, as days since 1970" in " ".join(clients.inputs.words())  # type: ignore[union-attr]
+        assert bool(torch.isfinite(clients.x).all())
+    with pytest.raises(SartorError, match=r"d.csv: column day holds dates; turn it into numbers"):
+        load(table(tmp_path / "d.csv", text.replace("\n,,", "\n2020-01-01,,")), target="day")
+
+
+def test_numbers_that_are_0_or_1_are_not_scaled(tmp_path: Path) -> None:
+    """A rare 1 would become a large number; a target of 0 and 1 keeps its names."""
+    lines = [f"{int(i == 7)},{i % 3},{'' if i == 3 else i % 2}.0,{i % 2}" for i in range(40)]
+    data = load(table(tmp_path / "t.csv", "rare,three,gap,y\n" + "\n".join(lines) + "\n"), target="y")
+    assert [c.kind for c in data.columns] == ["flag", "number", "flag"] and data.class_names == ("0", "1")
+    assert set(data.split("iid", clients=2).x[:, 0].tolist()) == {0.0, 1.0}
+
+
+def test_constant_columns_and_fewer_rows_than_columns(tmp_path: Path) -> None:
+    header = ",".join(["h", *(f"c{i}" for i in range(60)), "y"])
+    rows = [f"{'AB'[i % 2]},{','.join(['5'] * 30 + [str(i * k % 7) for k in range(30)])},{i / 3}" for i in range(24)]
+    data = load(table(tmp_path / "t.csv", "\n".join([header, *rows]) + "\n"), target="y", client_key="h")
+    clients = data.split("natural")
+    assert bool(torch.isfinite(clients.x).all()) and bool((clients.x[:, :31] == 0).all())
+    result = st.fit(st.FedAvg(), st.models.build("linear", (60,), 1), clients, rounds=2)
+    assert np.isfinite(result.scores["global/test/loss"]).all()
+
+
+def test_a_target_in_disguise_is_pointed_out(tmp_path: Path) -> None:
+    """A code that says the class, gaps that say it, the target in other units; not identifiers, nor what is 0.99."""
+    draw = np.random.default_rng(0)
+    y, noise = draw.normal(size=200), draw.normal(size=200)
+    ill = y > 0
+    columns = {
+        "code": np.where(ill, draw.choice(["A1", "A2"], 200), "B"),
+        "died": np.where(ill, "1", ""),  # only filled for one class
+        "id": [f"p{i}" for i in range(200)],
+        "number": np.arange(200),
+        "near": np.where(draw.random(200) < 0.05, ~ill, ill).astype(int),
+    }
+    lines = [",".join(map(str, row)) for row in zip(*columns.values(), ill, strict=True)]
+    data = load(table(tmp_path / "t.csv", ",".join([*columns, "ill"]) + "\n" + "\n".join(lines) + "\n"), target="ill")
+    said = data.split("iid", clients=4).about["warnings"]
+    assert [line.split()[2] for line in said] == ["code", "died"]  # type: ignore[attr-defined]
+    columns = {"celsius": 1.8 * y + 32 + 0.01 * noise, "close": y + 0.14 * noise, "same": np.full(200, 3)}
+    lines = [",".join(map(str, row)) for row in zip(*columns.values(), y, strict=True)]
+    data = load(table(tmp_path / "r.csv", ",".join([*columns, "y"]) + "\n" + "\n".join(lines) + "\n"), target="y")
+    said = data.split("iid", clients=4).about["warnings"]
+    assert len(said) == 1 and "r.csv: column celsius is the target in other units" in said[0]  # type: ignore[arg-type,index]
+    assert "warnings" not in load("digits").split("iid").about
+
+
+def test_moments_of_clients_make_those_of_all_rows() -> None:
+    """Against NumPy over all rows at once; and each column's bits are its own."""
+    draw = np.random.default_rng(1)
+    parts = [draw.normal(20_000, 1 + k, size=(50 + k, 4)).astype(np.float32) for k in range(6)]
+    parts[2][:, 1] = np.nan
+    parts[3][::3, 1] = np.nan
+    each = Moments.joined([moments(p) for p in parts])
+    mean, spread = pooled(each)
+    every = np.concatenate(parts).astype(np.float64)
+    np.testing.assert_allclose(mean, np.nanmean(every, axis=0), rtol=1e-14)
+    np.testing.assert_allclose(spread, np.nanstd(every, axis=0), rtol=1e-10)
+    for k in range(4):  # alone or beside others, the same bits
+        alone = Moments.joined([moments(p[:, [k]]) for p in parts])
+        assert all(np.array_equal(a[:, 0], b[:, k]) for a, b in zip(alone, each, strict=True))
+        assert pooled(alone)[1][0] == spread[k]
+    scaled = np.array([True, True, True, False])
+    near = columns_scale(each, scaled)
+    assert np.array_equal(near[0], mean) and np.array_equal(near[1], spread)  # clients that are alike
+    parts[5] += 100
+    each = Moments.joined([moments(p) for p in parts])
+    mean, spread = pooled(each)
+    centre, wider = columns_scale(each, scaled)
+    away = np.array([[(np.nanmean(p[:, k].astype(np.float64)) if k != 1 or i != 2 else centre[k]) for k in range(3)]
+                     for i, p in enumerate(parts)])  # fmt: skip
+    assert np.sqrt((((away - centre[:3]) / wider[:3]) ** 2).sum(1)).max() == pytest.approx(2.0, rel=1e-6)
+    assert len(set((wider / spread).round(12))) == 1 and wider[0] > 1.2 * spread[0]  # one factor for all
+    flat = pooled(moments(np.full((9, 1), 0.1)))
+    assert flat[0][0] == pytest.approx(0.1) and flat[1][0] == 1.0
 
 
 @pytest.mark.parametrize(("text", "message"), BAD)

@@ -35,6 +35,8 @@ def test_a_text_target_for_a_model_of_numbers(tmp_path: Path) -> None:
         {"how": "nan"},
         {"names": ["A"]},
         {"ends": [1.0]},
+        {"target_scale": [0.0]},
+        {"target_scale": [0.0, 0.0]},
     ],
 )
 def test_inputs_that_contradict_themselves(change: dict[str, object], tmp_path: Path) -> None:

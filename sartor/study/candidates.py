@@ -1,0 +1,87 @@
+"""What `advise` tries: methods with the settings that each is given, the simplest first.
+
+On a table, linear models are solved to the end, so that a trial has no step size and needs no samples to stop by; where
+there are rows enough, small networks are tried beside them. On other data every method trains the model that was asked
+for, by steps, with settings drawn from its search space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from ..run.assemble import to_the_end
+from ..run.recipe import Recipe
+from .tune import propose, ranges
+
+ALONE = "local"
+METHODS = ("local", "fedavg", "fedavg-ft", "ditto", "pfedme", "flame", "fedamp")
+ON_TABLES = (
+    *("local", "fednewton", "own-intercept", "random-intercept", "mr-mtl", "mixed-effects", "ditto", "pfedme", "flame"),
+    *("fedamp", "fedavg-ft"),
+)
+NETWORKS = ("local", "fedavg-es", "ditto")  # tried with a small network, too, where there are rows for one
+NETWORK = "mlp(32)"
+ROWS_FOR_A_NETWORK = 2000
+ROUNDS = 15  # of methods that solve to the end
+_LAMS = (0.1, 0.3, 1.0, 0.03, 3.0, 0.01)
+# Settings on a table, in the order in which they are tried; what fits many tables comes first.
+_GRIDS: dict[str, dict[str, Sequence[Any]]] = {
+    "local": {"solver.ridge": (10.0, 1.0, 3.0, 30.0, 100.0, 0.3)},
+    "fednewton": {"ridge": (10.0, 1.0, 100.0)},
+    "own-intercept": {"ridge": (10.0, 1.0, 100.0)},
+    "random-intercept": {"ridge": (10.0, 1.0, 100.0)},
+    "mixed-effects": {"factor": (1.0, 0.5, 2.0), "ridge": (10.0, 100.0)},
+    "mr-mtl": {"lam": _LAMS},
+    "ditto": {"lam": _LAMS},
+    "flame": {"lam": _LAMS},
+    "fedamp": {"self_weight": (0.3, 0.6, 0.9)},
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method with a model, and what it is tried with."""
+
+    method: str
+    model: str
+    settings: Iterator[dict[str, Any]]
+    by_steps: bool  # trained by minibatch steps: some samples must be set aside to choose a model by
+    rounds: int
+
+    def recipe(self, base: Recipe, settings: Mapping[str, Any]) -> Recipe:
+        """What is played, but for the number of steps, which all that take any share."""
+        own = {"method": self.method, "model": self.model, "settings": dict(settings), "rounds": self.rounds}
+        own |= {"evaluate_every": self.rounds, "checkpoint_every": self.rounds, "diagnostics": False}
+        if not self.by_steps:  # everything that is not test data is to train on
+            own |= {"parts": [base.parts[0] + base.parts[1], 0.0, base.parts[2]]}
+        return base.replace(**own)
+
+
+def candidates(base: Recipe, methods: Sequence[str] | None, trials: int, rows: int) -> dict[str, Candidate]:
+    """By name, the simplest first; `rows` of all clients are to learn from."""
+    table = base.target is not None and base.model in ("auto", "softmax", "linear")
+    known = dict.fromkeys([ALONE, *(methods or (ON_TABLES if table else METHODS))])
+    names = sorted(known, key=lambda m: ON_TABLES.index(m) if m in ON_TABLES else len(ON_TABLES))
+    found = {m: _one(base, m, base.model, trials) for m in names}
+    if table and base.model == "auto" and methods is None and rows >= ROWS_FOR_A_NETWORK:
+        found |= {f"{m}, {NETWORK}": _one(base, m, NETWORK, trials) for m in NETWORKS}
+    return found
+
+
+def _one(base: Recipe, method: str, model: str, trials: int) -> Candidate:
+    recipe = base.replace(method=method, model=model, settings={})
+    exact = to_the_end(recipe) or method in ("fednewton", "own-intercept", "random-intercept", "mixed-effects")
+    if not exact:
+        drawn = propose("random", ranges(method, recipe), trials, [], method)
+        return Candidate(method, model, drawn, True, base.rounds)
+    if method == "pfedme":
+        grid = iter([{"lam": lam, "eta": min(1.0, 1 / lam)} for lam in _LAMS])  # ηλ above 1 overshoots
+    elif method in _GRIDS:
+        names = _GRIDS[method]
+        grid = (dict(zip(names, values, strict=True)) for values in product(*names.values()))
+    else:
+        grid = propose("random", ranges(method, recipe), trials, [], method)
+    return Candidate(method, model, grid, False, ROUNDS)

@@ -1,0 +1,100 @@
+"""One linear layer under a convex loss, written out: value, slope and curvature over all of each client's data.
+
+With outputs z = Wx + b, a sample's loss ℓ(z, y) and weights that sum to 1 over a client's samples:
+
+    f = Σ ℓ(z, y)        ∂f/∂W = Σ ℓ' xᵀ        ∂²f/∂W_k ∂W_l = Σ ℓ''_kl x xᵀ        (b is the weight of a constant 1)
+
+    cross-entropy    ℓ' = p − e_y, p = softmax(z)          ℓ'' = diag(p) − p pᵀ
+    squared          ℓ' = z − y                            ℓ'' = 1
+    squared hinge    ℓ' = −2y max(0, 1 − yz)               ℓ'' = 2 where yz < 1, else 0
+
+In double precision, whatever the model's: what a solver is to minimise to the end must not be lost in rounding.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..core import Batch, Dense
+from ..errors import need
+
+LOSSES = ("cross-entropy", "squared", "squared-hinge")
+
+
+class OneLayer:
+    """f_i of a stack of clients, all of whose training data are in one batch."""
+
+    def __init__(self, dense: Dense, batch: Batch) -> None:
+        self.loss_name, self.k, self.biased = dense.loss, dense.outputs, dense.biases[0]
+        x = batch.x.flatten(2).double()
+        self.X = torch.cat([x, x.new_ones(*x.shape[:2], 1)], dim=2) if self.biased else x  # [c, n, p]
+        self.y, self.weight = batch.y, batch.weight.double()
+        features = x.shape[2]
+        self.penalised = torch.cat([x.new_ones(self.k * features), x.new_zeros(self.k * self.biased)])
+
+    def loss(self, theta: Tensor) -> Tensor:
+        """[c, d] → [c]."""
+        z = self._outputs(theta)
+        if self.loss_name == "cross-entropy":
+            each = F.cross_entropy(z.flatten(0, 1), self.y.flatten(), reduction="none").view_as(self.weight)
+        elif self.loss_name == "squared":
+            each = 0.5 * (z[..., 0] - self.y) ** 2
+        else:
+            each = (1 - self.y * z[..., 0]).clamp(min=0) ** 2
+        return (each * self.weight).sum(1)
+
+    def grad(self, theta: Tensor) -> Tensor:
+        """[c, d] → [c, d]."""
+        z = self._outputs(theta)
+        if self.loss_name == "cross-entropy":
+            slope = torch.softmax(z, -1)
+            slope.scatter_add_(2, self.y[..., None], slope.new_full((1, 1, 1), -1.0).expand(*self.y.shape, 1))
+        elif self.loss_name == "squared":
+            slope = z - self.y[..., None]
+        else:
+            target = self.y[..., None]
+            slope = -2 * target * (1 - target * z).clamp(min=0)
+        return self._flat(torch.bmm((slope * self.weight[..., None]).mT, self.X))
+
+    def hessian(self, theta: Tensor) -> Tensor:
+        """[c, d] → [c, d, d]."""
+        c, _, p = self.X.shape
+        out = self.X.new_empty(c, self.k, p, self.k, p)
+        if self.loss_name == "cross-entropy":
+            prob = torch.softmax(self._outputs(theta), -1)
+            for i in range(self.k):
+                for j in range(i, self.k):
+                    bend = prob[..., i] * (float(i == j) - prob[..., j])
+                    out[:, i, :, j] = self._gram(bend)
+                    out[:, j, :, i] = out[:, i, :, j]
+        elif self.loss_name == "squared":
+            out[:, 0, :, 0] = self._gram(torch.ones_like(self.weight))
+        else:
+            out[:, 0, :, 0] = self._gram(2.0 * (self.y * self._outputs(theta)[..., 0] < 1))
+        return self._flat(self._flat(out).movedim(-1, 1))
+
+    def _outputs(self, theta: Tensor) -> Tensor:
+        """[c, n, k]."""
+        features = self.k * (self.X.shape[2] - self.biased)
+        W = theta[:, :features].reshape(len(theta), self.k, -1)
+        return torch.bmm(self.X, (torch.cat([W, theta[:, features:, None]], dim=2) if self.biased else W).mT)
+
+    def _flat(self, parts: Tensor) -> Tensor:
+        """[..., k, p] → [..., d] in the order of θ: all weights, then all intercepts."""
+        if not self.biased:
+            return parts.flatten(-2)
+        return torch.cat([parts[..., :-1].flatten(-2), parts[..., -1]], dim=-1)
+
+    def _gram(self, bend: Tensor) -> Tensor:
+        """Σ ℓ'' x xᵀ, [c, p, p]."""
+        return torch.bmm((self.X * (self.weight * bend)[..., None]).mT, self.X)
+
+
+def one_layer(dense: Dense | None, what: str) -> Dense:
+    """The model's layer, where it is one under a convex and smooth loss; other models are refused."""
+    fits = dense is not None and len(dense.biases) == 1 and dense.loss in LOSSES
+    need(fits, f"the newton solver needs a linear model (linear, softmax, or svm with squared-hinge loss); got {what}.")
+    assert dense is not None
+    return dense
