@@ -23,8 +23,11 @@ def kind_of(task: Task, data: Clients) -> str:
 
 
 def in_own_units(inputs: Inputs | None, values: np.ndarray) -> np.ndarray:
-    """Targets or predictions of a regression as the user gave them."""
-    return values
+    """Targets or predictions of a regression as the user gave them: models learn numbers that are put to scale."""
+    if inputs is None:
+        return values
+    found: np.ndarray = inputs.in_units(torch.from_numpy(values)).numpy()
+    return found
 
 
 def predicted(kind: str, y: np.ndarray, output: np.ndarray, inputs: Inputs | None = None) -> Predicted:
