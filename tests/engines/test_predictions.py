@@ -17,6 +17,7 @@ import sartor as st
 from sartor.data import Clients
 from sartor.engines.predictions import EACH, merit_of_each
 from sartor.engines.stack import Stack
+from sartor.federation.terms import shared
 from sartor.judge.prediction_metrics import CHOOSABLE, METRICS
 from sartor.run.recipe import METRICS as CHOICES
 from sartor.run.recipe import Recipe
@@ -177,6 +178,15 @@ def test_a_named_metric_and_ones_own_are_refused() -> None:
             metric=lambda output, y: output[:, 0], evaluation=st.Evaluation(metric="auroc"),
         )  # fmt: skip
     assert ("auto", *CHOOSABLE) == CHOICES and set(CHOOSABLE) < set(METRICS)
+
+
+def test_what_it_does_not_go_with_is_refused() -> None:
+    """A real federation, whose sites tell right answers only; and a target that is of accuracy."""
+    for own in ({"metric": "auroc"}, {"class_weights": "balanced"}):
+        with pytest.raises(st.SartorError, match=f"a real federation has no {next(iter(own))} yet"):
+            shared(Recipe(**own))
+    line = refused("run", *QUICK, "--metric", "f1", "--target-accuracy", "0.5")
+    assert "--target-accuracy" in line and "--metric f1" in line
 
 
 def test_the_command_line_says_by_what(tmp_path: Path) -> None:

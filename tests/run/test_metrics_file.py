@@ -15,6 +15,7 @@ from torch import nn
 
 import sartor as st
 from sartor.data import Clients
+from sartor.data.dataset import Dataset
 from sartor.errors import SartorError
 from sartor.models import layers
 from sartor.run.folder_schema import METRICS
@@ -149,3 +150,24 @@ def test_the_server_of_a_federation_has_no_samples() -> None:
     result.data = Clients(result.data.x[:1], result.data.y[:1], bounds, result.data.names, 2)
     with pytest.raises(SartorError, match="stay at its sites"):
         result.metrics()
+
+
+@pytest.mark.parametrize("engine", ["local", "serial"])
+def test_errors_are_in_the_units_of_the_data(engine: str) -> None:
+    """Targets that are 100 times as large, and far from zero: so are the errors, but R² is the same. By a named metric,
+    too."""
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(120, 3))
+    y, keys = x[:, 0] + 0.5 * draw.normal(size=120), np.arange(120) % 4
+    found = []
+    for scale, centre in ((1.0, 0.0), (100.0, 7000.0)):
+        dataset = Dataset(x, scale * y + centre, None, keys=keys)
+        clients = dataset.split("natural", None, 0, (0.6, 0.2, 0.2), 1, torch.float64)
+        how = {"evaluation": st.Evaluation(metric="mae"), "execution": st.Execution(engine=engine, dtype="float64")}
+        result = st.fit(st.LocalOnly(), nn.Linear(3, 1), clients, 3, **how)
+        table = result.metrics()["models"]["personal"]
+        assert -result.scores["personal/test/accuracy"] == pytest.approx([r["mae"] for r in table["clients"]])
+        found.append(table["pooled"])
+    for name, times in (("mae", 100), ("rmse", 100), ("r2", 1)):
+        assert found[1][name]["value"] == pytest.approx(times * found[0][name]["value"], rel=1e-6)
+        assert found[1][name]["high"] == pytest.approx(times * found[0][name]["high"], rel=1e-6)

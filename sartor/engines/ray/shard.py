@@ -40,7 +40,7 @@ class Part:
     stacks: tuple[int, ...]  # clients computed together where all are asked
     method: Method
     task: Task
-    data: Mapping[str, Any]  # x, y, bounds, names, classes: the samples of these clients only
+    data: Mapping[str, Any]  # x, y, bounds, names, classes, inputs: the samples of these clients only
     start: Mapping[str, np.ndarray]  # a client that has not yet taken part
     rows: Mapping[str, np.ndarray]  # [len(ids), ...] these clients' states, where they have taken part before
     visits: np.ndarray  # [len(ids)]
@@ -50,7 +50,8 @@ class Part:
 
     def site(self) -> RemoteClients:
         """The shard, with what it has already played."""
-        data = Clients(_tensor(self.data["x"]), _tensor(self.data["y"]), *(self.data[k] for k in _REST))
+        rest = {k: self.data[k] for k in _REST}
+        data = Clients(_tensor(self.data["x"]), _tensor(self.data["y"]), **rest, inputs=self.data["inputs"])
         start = {k: _tensor(v) for k, v in self.start.items()}
         engine = LocalEngine(self.method, self.task, data, start, self.seed, self.chunk, workers=1)
         engine.stacks = self.stacks
@@ -90,7 +91,7 @@ def plain(tensors: State) -> dict[str, np.ndarray]:
 def data_of(clients: Clients, ids: tuple[int, ...]) -> dict[str, Any]:
     """The samples of these clients, to send."""
     own = clients.holding(ids)
-    return plain({"x": own.x, "y": own.y}) | {k: getattr(own, k) for k in _REST}
+    return plain({"x": own.x, "y": own.y}) | {k: getattr(own, k) for k in _REST} | {"inputs": clients.inputs}
 
 
 def versions() -> dict[str, Any]:
