@@ -9,6 +9,7 @@ import pytest
 import tomli_w
 from commandline import METHODS
 
+import sartor as st
 from sartor.errors import SartorError
 from sartor.methods import NAMES
 from sartor.run.named_parts import convert, method_from, to_table
