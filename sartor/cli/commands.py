@@ -19,6 +19,7 @@ COMMANDS = {
     "run": ("run", "run"),
     "compare": ("compare", "compare"),
     "tune": ("tune", "tune"),
+    "bench": ("bench", "bench"),
     "report": ("report", "report"),
     "watch": ("report", "watch"),
     "predict": ("predict", "predict"),

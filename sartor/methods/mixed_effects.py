@@ -7,8 +7,8 @@
              τ_j² = Σ_i u_ij² / Σ_i (1 − V_i,jj/τ_j²)                          (Fellner and Schall; with m − 1 for m)
              φ = 2 Σ n_i f_i / (N − what was fitted)                           for squared error; else 1
 
-u_i lives on the coordinates r: "all" (random intercept and slopes), "intercept", or "nothing". With nothing it is Newton's
-method for the pooled model: what all data in one place would give (GLORE, Wu et al. 2012); with a given, large
+u_i lives on the coordinates r: "all" (random intercept and slopes), "intercept", or "nothing". With nothing it is
+Newton's method for the pooled model: what all data in one place would give (GLORE, Wu et al. 2012); with a given, large
 `variance` every client has its own intercept, free. Otherwise it is the classical mixed model, for classes by penalised
 quasi-likelihood (Breslow and Clayton 1993). Where clients are few, a τ_j² leans on the mean of all. Models must be
 small, as d² numbers are sent. A step is cut where outputs would move by more than 1 or so.
