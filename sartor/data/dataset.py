@@ -215,8 +215,8 @@ class Dataset:
 
     def _warnings(self, order: np.ndarray, bounds: np.ndarray) -> dict[str, object]:
         """What to look at before a result is believed."""
-        train = np.concatenate([order[part] for part in _training(bounds)]) if self.columns else order[:0]
-        lines = list(disguised(self.x[train], self.labels[train], self.classes, self.columns))
+        rows = np.concatenate([order[part] for part in _training(bounds)]) if self.columns else order[:0]
+        lines = list(disguised(self.x, self.labels, rows, self.classes, self.columns))
         return {"warnings": [f"{self.name}: {line}" for line in lines]} if lines else {}
 
     def _about(

@@ -16,7 +16,17 @@ from .transports.flower import client_app, server_app
 from .work_folder import RUN, Speaker, patiently, play
 
 _SERVER = ("folder", "recipe", "sites", "min-clients", "round-timeout", "leave-out-after", "join-timeout", "ask-again")
-_SITE = ("site", "folder", "data", "target", "client-key", "share", "recipe", *(k.replace("_", "-") for k in LIMITS))
+_SITE = (
+    "site",
+    "folder",
+    "data",
+    "target",
+    "client-key",
+    "task",
+    "share",
+    "recipe",
+    *(k.replace("_", "-") for k in LIMITS),
+)
 
 
 def _lead(transport: Callable[..., Transport], config: Mapping[str, Any]) -> None:
@@ -61,8 +71,8 @@ def _site(config: Mapping[str, Any]) -> tuple[str, Callable[[bytes], bytes]]:
     texts = {k: None if k not in given else str(given[k]) for k in ("target", "client-key", "recipe")}
     limits = {k: given[k.replace("_", "-")] for k in LIMITS if k.replace("_", "-") in given}
     columns = texts["target"], texts["client-key"]
-    share = str(given.get("share", "each"))
-    own = SiteConfig(str(given["data"]), *columns, share, texts["recipe"], limits=SiteLimits(**limits))
+    share, task = str(given.get("share", "each")), str(given.get("task", "auto"))
+    own = SiteConfig(str(given["data"]), *columns, share, texts["recipe"], limits=SiteLimits(**limits), task=task)
 
     def answer(request: bytes) -> bytes:
         with patiently(place, "another process answers for this site"):

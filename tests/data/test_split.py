@@ -14,6 +14,8 @@ from sartor.data import IID, NAMES, Clients, Dataset, Hybrid, Labels, Natural, N
 from sartor.data.dataset import cut_sizes
 from sartor.data.partitions.assignment import Assignment
 from sartor.errors import SartorError
+from sartor.run.assemble import resolve, target_of
+from sartor.run.recipe import Recipe
 
 N = 400
 
@@ -192,3 +194,45 @@ def test_ones_own_partition_is_welcome() -> None:
 
 def test_split_takes_objects_and_text() -> None:
     assert rows(numbered().split(IID(), 3)) == rows(numbered().split("iid", 3))
+
+
+def test_targets_that_are_numbers_are_put_to_one_scale() -> None:
+    """By all clients' training rows, against NumPy: a difference between clients stays one; test rows have no say."""
+    draw = np.random.default_rng(0)
+    keys = np.repeat(["a", "b"], 100)
+    x, y = draw.normal(size=(200, 3)), 1000 + 50 * (keys == "b") + draw.normal(size=200)
+    data = load((x, y, keys), task="regression")
+    clients, plain = (data.split("natural", dtype=torch.float64, target=how) for how in ("pooled", "raw"))
+    assert clients.inputs is not None and plain.inputs is not None and plain.inputs.target_scale == (0.0, 1.0)
+    train = np.concatenate([plain.y[plain.rows(i, "train")].numpy() for i in range(2)])
+    assert clients.inputs.target_scale == pytest.approx((train.mean(), train.std()), rel=1e-12)
+    np.testing.assert_allclose(clients.y, (plain.y.numpy() - train.mean()) / train.std(), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(clients.inputs.in_units(clients.y), plain.y, rtol=1e-12)
+    np.testing.assert_allclose(clients.inputs.scaled_target(plain.y.numpy()), clients.y, rtol=1e-12)
+    a, b = (float(clients.y[clients.rows(i, "train")].mean()) for i in range(2))
+    assert b - a == pytest.approx(50 / train.std(), rel=0.02)
+
+
+def test_a_constant_target_and_one_that_is_huge_stay_finite() -> None:
+    x, keys = np.zeros((40, 1)), np.repeat(["a", "b"], 20)
+    flat = load((x, np.full(40, 7.3), keys), task="regression").split("natural")
+    assert flat.inputs is not None and flat.inputs.target_scale == pytest.approx((7.3, 1.0), rel=1e-6)
+    assert float(flat.y.abs().max()) < 1e-5
+    huge = load((x, np.linspace(-1e200, 1e200, 40), keys), task="regression")
+    assert bool(torch.isfinite(huge.split("natural", dtype=torch.float64).y).all())
+    with pytest.raises(SartorError, match="target to be one of 'pooled', 'raw'; got 'own'"):
+        huge.split("natural", target="own")
+
+
+def test_classes_and_ends_are_not_scaled() -> None:
+    data = Dataset(np.zeros((40, 1)), np.tile([-1.0, 1.0], 20), 2)
+    assert set(data.split("iid", clients=2).y.tolist()) == {-1.0, 1.0}
+    assert load("digits").split("iid").y.dtype == torch.int64
+
+
+def test_statistics_of_all_clients_are_not_used_where_privacy_is_promised() -> None:
+    own = {"data": "digits", "target": None}
+    assert resolve(Recipe(**own)).columns == "pooled" and target_of(Recipe(**own)) == "pooled"
+    private = Recipe(**own, dp_noise=1.0)
+    assert resolve(private).columns == "own" and target_of(private) == "raw"
+    assert resolve(private.replace(columns="pooled")).columns == "pooled"

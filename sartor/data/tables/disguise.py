@@ -17,18 +17,21 @@ _FEW = 20  # rows that prove nothing
 _FIRST = 1000  # what does not hold of these does not hold of all
 
 
-def disguised(x: np.ndarray, y: np.ndarray, classes: int | None, columns: tuple[Column, ...]) -> Iterator[str]:
-    """A line for each column of the training rows x [n, k], as they are in the table, that gives the targets y away."""
-    if len(y) < _FEW:
+def disguised(
+    x: np.ndarray, y: np.ndarray, rows: np.ndarray, classes: int | None, columns: tuple[Column, ...]
+) -> Iterator[str]:
+    """A line for each column of the table's features x [n, k] that gives the targets y [n] away in these rows."""
+    if len(rows) < _FEW:
         return
+    first, y_first, y = rows[:_FIRST], y[rows[:_FIRST]], y[rows]
     where = places(columns)
     for column in columns:
         if not column.features:
             continue
-        values = x[:, where[column.name] : where[column.name] + len(column.features)]
-        if classes is not None and _determines(values[:_FIRST], y[:_FIRST]) and _determines(values, y):
+        at = slice(where[column.name], where[column.name] + len(column.features))
+        if classes is not None and _determines(x[first, at], y_first) and _determines(x[rows, at], y):
             yield f"column {column.name} tells the class of every training row; is it known before the outcome is?"
-        elif classes is None and column.kind in NUMBERS and abs(r := _correlation(values[:, 0], y)) > LIKE:
+        elif classes is None and column.kind in NUMBERS and abs(r := _correlation(x[rows, at.start], y)) > LIKE:
             yield f"column {column.name} is the target in other units (correlation {r:.4f}); is it known beforehand?"
 
 

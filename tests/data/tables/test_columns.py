@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from commandline import sartor
 
 import sartor as st
 from sartor.data import Dataset, Natural, describe, load
@@ -417,3 +418,13 @@ def test_a_large_file_takes_little_memory(tmp_path: Path) -> None:
     rows, features, grown = map(int, done.stdout.split())
     assert rows == 300_000 and large.stat().st_size > 55e6
     assert grown < 3 * features + 40e6 < large.stat().st_size * 1.3, (grown, features)
+
+
+def test_the_command_line_points_out_a_target_in_disguise(tmp_path: Path) -> None:
+    lines = [f"{'AB'[i % 2]},{i * 37 % 11},{i * 7 % 5 > 1},{i * 7 % 5 > 1}" for i in range(80)]
+    path = table(tmp_path / "t.csv", "h,a,leak,y\n" + "\n".join(lines) + "\n")
+    asked = ("--data", path, "--target", "y", "--client-key", "h", "--model", "softmax", "--rounds", 2)
+    for command in (("run",), ("compare", "--methods", "local,fedavg")):
+        answer = sartor(*command, *asked)
+        assert answer.code == 0 and answer.err.count("warning: t.csv: column leak tells the class of every") == 1
+    assert "warning" not in sartor("run", *asked, "--leave-out", "leak").err
