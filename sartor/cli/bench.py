@@ -29,7 +29,7 @@ def bench(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Hold `advise` against scikit-learn's models on data whose clients are real.
+    """Hold advise against scikit-learn's models on real clients.
 
     A quarter of every client's rows is held back; what advise recommends for the rest, every other candidate with its
     best settings and the references are scored on it.

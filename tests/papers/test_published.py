@@ -17,7 +17,7 @@ from sartor import models, spelling
 from sartor.data import partitions
 from sartor.data.known_sets.readers import SOURCES
 from sartor.papers.reproduce.experiment import Claim
-from sartor.run import settings
+from sartor.run import named_parts
 
 Cell = dict[str, Any]
 ROOT = Path(__file__).parents[2]
@@ -131,7 +131,7 @@ def test_settings_are_known_and_what_is_ours_in_them_can_be_read(name: str) -> N
         for text in values.get("partitions", []):
             partitions.parse(text)
         for text in values.get("attacks", []):
-            settings.attack(text)
+            named_parts.attack(text)
         assert all(is_ours(text) for text in values.get("datasets", []))
     assert all(is_ours(dataset) for dataset in file.get("differs", {}))
 
@@ -166,11 +166,11 @@ def test_what_is_ours_is_spelled_as_the_library_reads_it(name: str) -> None:
         given |= {"aggregate": cell["aggregator"]} if "aggregator" in cell else {}
         methods.add((cell["method"], tuple(given.items())))
     for method, given_to_it in methods:
-        settings.method_from(method, dict(given_to_it))
+        named_parts.method_from(method, dict(given_to_it))
     for text in {c["partition"] for c in cells(name) if "partition" in c}:
         partitions.parse(text)
     for text in {c["attack"] for c in cells(name) if "attack" in c}:
-        settings.attack(text)
+        named_parts.attack(text)
     for text in {c["network"] for c in cells(name) if "network" in c}:
         models.build(text, (1, 28, 28), 10)
 

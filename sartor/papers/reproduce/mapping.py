@@ -197,6 +197,7 @@ def key_of(recipe: Recipe) -> str:
     """
     plain = type(recipe)().values()
     idle = [name for name, about in SETTINGS.items() if about.idle]
+    idle += ["columns"] if recipe.target is None else []  # of a table, which these data are not
     kept = {k: v for k, v in resolve(recipe).values().items() if k not in idle and v != plain[k]}
     if recipe.method == "local" and recipe.cohort is not None:  # another run than when only the cohort trained
         kept["trained"] = "everyone"
