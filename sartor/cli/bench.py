@@ -34,15 +34,17 @@ def bench(
     A quarter of every client's rows is held back; what advise recommends for the rest, every other candidate with its
     best settings and the references are scored on it.
     """
+    from ..report import terminal
     from ..spelling import split_list
     from ..study import natural
 
     wanted = [] if only is None else split_list(only, "only")
     found: dict[str, Benched] = {}
-    for so_far, now in natural.bench(place, wanted, seeds, minutes, folder):
-        found = so_far
-        if now and not (quiet or as_json):
-            err.print(now)
+    with terminal.progress(err) as bar:
+        task = bar.add_task("", total=None, note="", left="", visible=not (quiet or as_json))
+        for so_far, now in natural.bench(place, wanted, seeds, minutes, folder):
+            found = so_far
+            bar.update(task, description=now)
     if as_json:
         print(json.dumps({n: b.plain() for n, b in found.items()}, indent=1))
     elif not quiet:

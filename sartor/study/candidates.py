@@ -29,7 +29,7 @@ ROUNDS = 15  # of methods that solve to the end
 _LAMS = (0.1, 0.3, 1.0, 0.03, 3.0, 0.01)
 # Settings on a table, in the order in which they are tried; what fits many tables comes first.
 _GRIDS: dict[str, dict[str, Sequence[Any]]] = {
-    "local": {"solver.ridge": (10.0, 1.0, 3.0, 30.0, 100.0, 0.3)},
+    "local": {"solver.ridge": (1.0, 10.0, 3.0, 30.0, 100.0, 0.3)},
     "fednewton": {"ridge": (10.0, 1.0, 100.0)},
     "own-intercept": {"ridge": (10.0, 1.0, 100.0)},
     "random-intercept": {"ridge": (10.0, 1.0, 100.0)},
