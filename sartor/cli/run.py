@@ -61,6 +61,8 @@ def run(
         out.print(describe(split.about))
         say_columns(split)
         out.print(_settings_line(recipe))
+        if (line := _absolute_penalty(recipe, len(split))) is not None:
+            out.print(line)
     result = _play(recipe, split, folder, quiet, track or [])
     if folder is not None:
         page.write(folder / "report.html", [folder])
@@ -68,6 +70,15 @@ def run(
         print(json.dumps(result.summary, indent=1))
     if talk:
         _show(result, folder)
+
+
+def _absolute_penalty(recipe: Recipe, m: int) -> str | None:
+    """A line where ρ itself is given, as in recipes of before there was a speed; None: it is not."""
+    rho, lam = (recipe.settings.get(k) for k in ("rho", "lam"))
+    if not isinstance(rho, float) or not isinstance(lam, float):
+        return None
+    text = f"{recipe.method}: rho = {rho:g} is kept as it was given; with {m} clients that is a speed λα/ρ of"
+    return f"{text} {lam / (m * rho):.3g} (what most people set, in place of rho: --set speed=1)"
 
 
 def _own(given: dict[str, Any]) -> dict[str, str]:

@@ -229,3 +229,15 @@ def test_a_diverging_method_keeps_its_last_good_checkpoint(tmp_path: Path, monke
     good("run", "--resume", tmp_path / "a", "--quiet")
     good("run", *arguments, "--method", "fedavg", "--out", tmp_path / "b")
     assert summary(tmp_path / "a") == summary(tmp_path / "b")
+
+
+def test_a_recipe_of_before_there_was_a_speed_keeps_its_rho_and_says_so(tmp_path: Path) -> None:
+    """All settings side by side, as recipes were written then."""
+    (tmp_path / "recipe.toml").write_text(
+        'method = "flame"\nmodel = "softmax"\nrounds = 2\nclients = 5\n[settings]\nlam = 0.1\nrho = 0.03\n'
+    )
+    said = " ".join(good("run", "--recipe", tmp_path / "recipe.toml", "--out", tmp_path / "a").out.split())
+    assert "flame: rho = 0.03 is kept as it was given; with 5 clients that is a speed λα/ρ of 0.667" in said
+    made = Recipe.load(tmp_path / "a" / "recipe.toml")
+    assert made.settings["rho"] == 0.03 and "speed" not in made.settings
+    assert "is kept as it was given" not in good("run", *QUICK, "--method", "flame").out
