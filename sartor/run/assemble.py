@@ -117,13 +117,18 @@ def _method(recipe: Recipe) -> Method:
 
 def to_the_end(recipe: Recipe) -> bool:
     """Whether clients solve their local problems to the end, not by a few steps: with a linear model of a table, by
-    methods that say how (`convex` in their files), where nobody has said anything else about solvers or steps."""
+    methods that say how (`convex` in their files), where nobody has said anything else about solvers, steps or means,
+    and messages need not be clipped, compressed or defended against."""
     linear = recipe.target is not None and recipe.model in ("auto", "softmax", "linear")
     plain = linear and recipe.loss in (None, "cross-entropy", "squared") and recipe.local_steps is None
-    if not plain or set(recipe.solver) - {"ridge"} or not entry(recipe.method).convex:
+    honest = recipe.aggregator == "mean" and recipe.attack == "none" and not recipe.attackers
+    small = recipe.compress == recipe.compress_down == "none"
+    private = recipe.dp_noise is not None or recipe.dp_epsilon is not None
+    if not (plain and honest and small) or private or set(recipe.solver) - {"ridge"}:
         return False
     said = {key for key in dotted(recipe.settings) if key != "solver.ridge"}
-    return not any("solver" in key or key.startswith("global_method") for key in said)
+    other = any("solver" in key or key.startswith(("global_method", "weighting", "aggregate")) for key in said)
+    return bool(entry(recipe.method).convex) and not other
 
 
 def unsplit(recipe: Recipe) -> str:
