@@ -50,7 +50,7 @@ def test_from_an_empty_folder_to_a_prediction_in_four_commands(
     hospitals.write(Path())
     minutes = ask.index("--minutes") + 1
     said = " ".join(good(*ask[1:minutes], "0.01", *ask[minutes + 1 :], "--cuts", 1).out.split())
-    assert "column age, glucose, pressure, pulse, sodium: numbers, to scale by each client's own mean" in said
+    assert "column age, glucose, pressure, pulse, sodium: numbers, to scale by the mean and standard deviation" in said
     assert "Recommended: " in said and "On test data, which had no part in this" in said
     said = good(*play[1:]).out
     assert "St. Mary" in said and (tmp_path / "run" / "report.html").stat().st_size > 10_000
@@ -63,4 +63,4 @@ def test_from_an_empty_folder_to_a_prediction_in_four_commands(
     assert Recipe.load(tmp_path / "run" / "recipe.toml").method == advice["recommended"]
     inputs = json.loads((tmp_path / "run" / "inputs.json").read_text())
     bmi = next(c for c in inputs["columns"] if c["name"] == "bmi")
-    assert bmi["missing"] and len(bmi["fill"]) == 12 and np.isfinite(bmi["spread"]).all()
+    assert bmi["missing"] and len(bmi["fill"]) == 1 and np.isfinite(bmi["spread"]).all()  # one scale for all
