@@ -40,7 +40,7 @@ METHODS = (
     *("flame", "flame-lp-proj", "pfedme", "ditto", "lp-proj-1", "lp-proj-2", "fedamp", "heurfedamp", "fedavg"),
     *("fedprox", "fedavg-ft", "fedprox-ft", "fedavg-es", "per-fedavg", "per-fedavg-fo", "apfl", "l2sgd", "l2gd"),
     *("mapper", "ewc", "skl", "lg-fedavg", "fedper", "fedrep", "rsa", "fedadmm", "scaffold", "term", "qffl"),
-    *("fedmgda", "ifca", "local"),
+    *("fedmgda", "ifca", "mr-mtl", "local"),
 )
 SMALL_SETTINGS = {"lp-proj-1": "d_sub=5", "lp-proj-2": "d_sub=5", "flame-lp-proj": "d_sub=5", "pfedme": "R=3"}
 ATTACKS = (
@@ -112,8 +112,16 @@ def cases() -> Iterator[tuple[str, Play]]:
         yield f"own table, {method}", _own("--method", method)
     for method in ("flame", "ditto", "fedavg-ft", "mocha"):
         yield f"own regression, {method}", _own("--method", method, "--model", "linear", target="level")
-    for how in ("pooled", "raw"):
+    for how in ("own", "raw"):
         yield f"own table, {how} columns", _own("--method", "ditto", "--columns", how)
+    for method in ("local", "mr-mtl", "pfedme", "fedamp", "mixed-effects", "own-intercept", "fednewton"):
+        yield f"own table, {method}", _own("--method", method)
+        yield f"own regression, {method}", _own("--method", method, target="level")
+    yield "own table, by steps", _own("--method", "ditto", "--solver", "sgd")
+    yield "own table, lbfgs", _own("--method", "mr-mtl", "--solver", "lbfgs", "--ridge", "3")
+    yield "own table, auroc and class weights", _own(
+        "--method", "ditto", "--solver", "sgd", "--metric", "auroc", "--class-weights", "balanced"
+    )
     yield "own regression, exact", _own("--method", "flame", "--model", "linear", "--solver", "exact", target="level")
     for model in ("cnn", "cnn-flame", "cnn-flame-medical"):  # the last has dropout
         yield f"images, {model}", _images("--method", "ditto", "--model", model, "--rounds", "1")
