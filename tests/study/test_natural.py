@@ -31,6 +31,7 @@ def folder_of_tables(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_a_folder_of_tables(tmp_path: Path) -> None:
     folder = folder_of_tables(tmp_path)
     asked = ("bench", folder, "--seeds", 2, "--minutes", 0.01, "--out", tmp_path / "out")
@@ -49,6 +50,7 @@ def test_a_folder_of_tables(tmp_path: Path) -> None:
     assert again == said
 
 
+@pytest.mark.long
 def test_held_back_rows_decide_nothing(tmp_path: Path) -> None:
     """With every held-back target turned round, the same is recommended, with the same settings; only scores differ."""
     (tmp_path / "a").mkdir()
@@ -99,6 +101,7 @@ def test_what_is_wrong_with_a_folder_is_said(tmp_path: Path) -> None:
     assert "at least 1 seed" in refused("bench", tmp_path, "--seeds", 0)
 
 
+@pytest.mark.long
 @pytest.mark.skipif("SARTOR_DATA" not in os.environ, reason="needs SARTOR_DATA")
 def test_the_natural_sets_are_read() -> None:
     folder, sets = sets_of("natural")
