@@ -152,6 +152,7 @@ Run.step = dying
 """
 
 
+@pytest.mark.long
 def test_a_killed_grid_goes_on_to_the_same_comparison(tmp_path: Path) -> None:
     """Killed twice: in the first round of a cell and in the last."""
     small = ("compare", *QUICK, "--methods", "fedavg,local", "--seeds", "0,1", "--no-diagnostics", "--quiet")
