@@ -56,6 +56,14 @@ class Problem:
         return len(self.share)
 
 
+def weights_of(blocks: Mapping[str, slice], like: Tensor) -> Tensor:
+    """[d] as `like`: 1 for weights, 0 for intercepts, which layers call bias."""
+    found = torch.ones_like(like)
+    for name, block in blocks.items():
+        found[block] = float(not name.endswith("bias"))
+    return found
+
+
 class Coupling(Protocol):
     """λ·g(θ, anchor) for a stack of clients."""
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 MOST_CLIENTS = 40  # that have names of their own, and are listed after a comparison
 DEMO = "flame,pfedme,ditto,lp-proj-1,lp-proj-2,fedamp,heurfedamp,fedavg,fedavg-ft,local"
+# As study.references has them, which imports too much for --help; a test holds them together.
+REFERENCES = ("pooled-linear", "local-linear", "own-intercept-linear", "shrunk-linear", "pooled-trees", "local-trees")
 
 
 @app.command()
@@ -63,9 +65,8 @@ def compare(
     references: Annotated[
         str,
         typer.Option(
-            help="what people would use instead, beside the methods: pooled-linear, local-linear, pooled-trees, "
-            "local-trees; separated by commas",
-            autocompletion=completion.words("pooled-linear", "local-linear", "pooled-trees", "local-trees"),
+            help=f"what people would use instead, beside the methods: {', '.join(REFERENCES)}; separated by commas",
+            autocompletion=completion.words(*REFERENCES),
         ),
     ] = "",
     own_steps: OwnSteps = False,
@@ -87,7 +88,6 @@ def compare(
     from ..run.trackers import check
     from ..spelling import split_compressor, split_list
     from ..study.compare import compare as compare_all
-    from ..study.references import REFERENCES
     from ..study.scenarios import Scenario, scenarios
     from ..study.verdict import verdict
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 from ..errors import SartorError
 from .tables.columns import NUMBERS, Column, Statistics, feature_names, places, ready, words
 
+Values = TypeVar("Values", Tensor, np.ndarray)
 Scale = tuple[tuple[float, ...], tuple[float, ...]]  # means and standard deviations, of channels or of pixels
 
 
@@ -50,8 +51,8 @@ class Inputs:
         centre, spread = self.target_scale
         return y if self.target_scale == (0.0, 1.0) else (np.asarray(y, dtype=np.float64) - centre) / spread
 
-    def in_units(self, output: Tensor) -> Tensor:
-        """A model's numbers in the units that the data have."""
+    def in_units(self, output: Values) -> Values:
+        """A model's numbers, or targets, in the units that the data have."""
         centre, spread = self.target_scale
         return output if self.target_scale == (0.0, 1.0) else output * spread + centre
 

@@ -302,7 +302,6 @@ def problem_of(task: Task, data: Clients, seed: int, pretrained: bool = False) -
     count = data.counts("train")
     start = task.init(None if pretrained else seed).to(data.x)
     share = torch.as_tensor(count / count.sum(), dtype=start.dtype, device=start.device)
-    dense = task.dense
-    linear = dense is not None and dense.linear
-    smooth = dense is not None and len(dense.biases) == 1 and dense.loss in convex.LOSSES
+    linear = task.dense is not None and task.dense.linear
+    smooth = convex.one_layer(task.dense) is not None
     return Problem(start, share, seed, task.blocks, task.kind, linear, int(count.max()), smooth)

@@ -22,16 +22,11 @@ def kind_of(task: Task, data: Clients) -> str:
     return PROBABILITIES if task.kind == "cross-entropy" and not data.y.is_floating_point() else SCORES
 
 
-def in_own_units(inputs: Inputs | None, values: np.ndarray) -> np.ndarray:
-    """Targets or predictions of a regression in the units that the user's data have."""
-    centre, spread = (0.0, 1.0) if inputs is None else inputs.target_scale
-    return values * spread + centre
-
-
 def predicted(kind: str, y: np.ndarray, output: np.ndarray, inputs: Inputs | None = None) -> Predicted:
     """Targets as a client has them, and a model's outputs [n, k] or [n] for them."""
     if kind == NUMBERS:
-        truth, said = (in_own_units(inputs, v.reshape(len(y)).astype(np.float64)) for v in (y, output))
+        numbers = [v.reshape(len(y)).astype(np.float64) for v in (y, output)]
+        truth, said = numbers if inputs is None else [inputs.in_units(v) for v in numbers]
         return Predicted(truth, said, NUMBERS)
     if y.dtype.kind == "f":  # −1/+1
         margin = output.reshape(len(y))

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from ..client_table import row_of
-from ..core import Back, Batch, ClientLoss, Coupling, Dense, Plan, State, Task
+from ..core import Back, Batch, ClientLoss, Coupling, Dense, Plan, State, Task, weights_of
 from ..couplings import Free, Quadratic
 from ..data.clients import Clients
-from ..errors import need
+from ..errors import SartorError, need
 from ..judge.metric_intervals import values
 from ..judge.prediction_metrics import METRICS
 from ..seeds import hashes, orders
@@ -193,8 +193,8 @@ class Stack:
         return self.task.quadratic(batch)
 
     def objective(self) -> ClientLoss:
-        dense = self.task.dense
-        if dense is None or len(dense.biases) > 1 or dense.loss not in convex.LOSSES:
+        dense = convex.one_layer(self.task.dense)
+        if dense is None:
             return _FullPasses(self)
         _, batch = next(self._sweep("train", int(self.counts.max())))
         own = batch._replace(weight=self._class_weighted(batch.y, batch.weight))
@@ -374,9 +374,7 @@ class _FullPasses:
     """Any other model: passes over all training data, without curvature."""
 
     def __init__(self, stack: Stack) -> None:
-        self._stack, self.penalised = stack, stack.data.x.new_ones(stack.task.size)
-        for name, block in stack.task.blocks.items():
-            self.penalised[block] = float(not name.endswith("bias"))
+        self._stack, self.penalised = stack, weights_of(stack.task.blocks, stack.data.x.new_ones(stack.task.size))
 
     def loss(self, theta: Tensor) -> Tensor:
         return self._stack.full_loss(theta)
@@ -386,8 +384,10 @@ class _FullPasses:
 
     def hessian(self, theta: Tensor) -> Tensor:
         task = self._stack.task
-        convex.one_layer(task.dense, f"{task.kind} loss on a model of {task.size} parameters; use lbfgs or sgd")
-        raise NotImplementedError  # a linear model has its own objective
+        raise SartorError(
+            "the newton solver needs a linear model (linear, softmax, or svm with squared-hinge loss); got "
+            f"{task.kind} loss on a model of {task.size} parameters; use lbfgs or sgd."
+        )
 
 
 def _at_work(takes: np.ndarray) -> list[int]:

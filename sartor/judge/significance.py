@@ -48,6 +48,12 @@ def signed_rank(ours: np.ndarray, theirs: np.ndarray) -> Paired | None:
     return Paired(len(d), int((d == 0).sum()), float(d.mean()), float(np.median(d)), effect, p)
 
 
+def cut_factor(cuts: np.ndarray | int, scored: float) -> np.ndarray | float:
+    """What makes of the variance from cut to cut that of the mean over `cuts` of them, which each score a share of the
+    rows and learn from the others: 1/J + scored/learnt from, as cuts share rows (Nadeau and Bengio 2003)."""
+    return 1 / cuts + scored / (1 - scored)
+
+
 def holm(p: Sequence[float]) -> list[float]:
     """Holm's step-down correction: the probability of one or more false alarms among all these tests stays below p."""
     order = np.argsort(p, kind="stable")

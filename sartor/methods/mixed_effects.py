@@ -22,7 +22,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..core import ClientStack, Method, Problem, Server, State
+from ..core import ClientStack, Method, Problem, Server, State, weights_of
 from ..couplings import Quadratic
 from ..errors import need, not_negative, one_of, positive
 from ..solvers import Newton, newton_step
@@ -68,12 +68,15 @@ class MixedEffects(Method):
         )
         need(d <= _LARGEST, f"mixed effects send d² numbers, so d is at most {_LARGEST}; got d = {d}. Use mr-mtl.")
         server = {"w": w, "tau": self._deviating(problem) * (self.variance or 1.0), "phi": w.new_ones(1)}
-        server |= {"weights": _weights(problem), "numbers": w.new_full((1,), float(problem.loss == "squared"))}
+        server |= {
+            "weights": weights_of(problem.blocks, w),
+            "numbers": w.new_full((1,), float(problem.loss == "squared")),
+        }
         return server, {"theta": w}
 
     def _deviating(self, problem: Problem) -> Tensor:
         """[d] 1 where clients deviate."""
-        weights = _weights(problem)
+        weights = weights_of(problem.blocks, problem.start)
         need(
             self.random != "intercept" or bool((weights == 0).any()),
             "a model without intercepts (bias) has none of its own; take random=all or nothing.",
@@ -126,14 +129,6 @@ class MixedEffects(Method):
         return None if self.random == "nothing" else state["theta"]
 
 
-def _weights(problem: Problem) -> Tensor:
-    """[d] 1 for weights, 0 for intercepts."""
-    found = torch.ones_like(problem.start)
-    for name, block in problem.blocks.items():
-        found[block] = float(not name.endswith("bias"))
-    return found
-
-
 ABOUT = {
     "class": "MixedEffects",
     "title": "Mixed effects",
@@ -154,13 +149,11 @@ ABOUT = {
             "paper": "-",
             "line": "a pooled linear model with an intercept of each client's own",
             "preset": {"random": "intercept", "variance": 100.0},
-            "tune": {"ridge": "log(0.1, 1000)"},
         },
         "fednewton": {
             "paper": "Wu et al. 2012",
             "line": "the pooled linear model itself, by Newton steps of all",
             "preset": {"random": "nothing"},
-            "tune": {"ridge": "log(0.1, 1000)"},
         },
     },
     "settings": {
@@ -172,6 +165,7 @@ ABOUT = {
         ),
         "ridge": "the penalty ridge/2 of the common model's squared weights, against losses summed over all samples",
     },
+    "tune": {"ridge": "log(0.1, 1000)"},
     "cite": ["breslow1993glmm", "schall1991glmm", "wu2012glore"],
     "cold_start": "its deviation from w, given the variances: the estimate that the mixed model has for a new client",
     "privacy": {

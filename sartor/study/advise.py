@@ -27,7 +27,7 @@ import numpy as np
 from ..data import Clients, Dataset, parse
 from ..errors import SartorError, need
 from ..judge.metrics import gains
-from ..judge.significance import interval, signed_rank
+from ..judge.significance import cut_factor, interval, signed_rank
 from ..run.assemble import TYPES, assemble, dealt, resolve, split
 from ..run.play import play_recipe
 from ..run.recipe import Recipe
@@ -103,8 +103,7 @@ class Advice:
             return mean, float(np.sqrt((w**2 * (own - mean) ** 2).sum() * len(own) / max(len(own) - 1, 1)))
         spare = np.maximum(count - 1, 1)
         varies = np.nansum((each - own) ** 2, axis=0) / spare
-        shared = INSIDE[2] / (INSIDE[0] + INSIDE[1])
-        return mean, float(np.sqrt((w**2 * varies * (1 / count + shared)).sum()))
+        return mean, float(np.sqrt((w**2 * varies * cut_factor(count, INSIDE[2])).sum()))
 
     @property
     def leader(self) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from ..methods import entry
 from ..run.assemble import to_the_end
 from ..run.recipe import Recipe
 from .tune import propose, ranges
@@ -73,7 +74,7 @@ def candidates(base: Recipe, methods: Sequence[str] | None, trials: int, rows: i
 
 def _one(base: Recipe, method: str, model: str, trials: int) -> Candidate:
     recipe = base.replace(method=method, model=model, settings={})
-    exact = to_the_end(recipe) or method in ("fednewton", "own-intercept", "random-intercept", "mixed-effects")
+    exact = to_the_end(recipe) or entry(method).make.models == "one layer"  # which have no steps at all
     if not exact:
         drawn = propose("random", ranges(method, recipe), trials, [], method)
         return Candidate(method, model, drawn, True, base.rounds)

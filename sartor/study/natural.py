@@ -21,6 +21,7 @@ import numpy as np
 
 from ..data import Dataset, load
 from ..errors import need, unknown
+from ..judge.significance import cut_factor
 from ..run.assemble import split
 from ..run.recipe import Recipe
 from ..storage import read_json, read_toml, write_json
@@ -88,7 +89,7 @@ class Score:
         """The standard error of the mean: quarters share rows with what is learnt from the others (see advise.py)."""
         if len(self.each) < 2:
             return float("inf")
-        return float(np.std(self.each, ddof=1) * np.sqrt(1 / len(self.each) + HELD_BACK / (1 - HELD_BACK)))
+        return float(np.std(self.each, ddof=1) * np.sqrt(cut_factor(len(self.each), HELD_BACK)))
 
 
 @dataclass

@@ -19,6 +19,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -165,9 +166,15 @@ def _penalty(fitted: Callable[..., Any], x: np.ndarray, y: np.ndarray, seed: int
     for learn, check in StratifiedKFold(folds, shuffle=True, random_state=seed % 2**32).split(x, y):
         for penalty in _PENALTIES:
             model = fitted(x[learn], y[learn], penalty)
-            own = model.predict_proba(x[check])[np.arange(len(check)), np.searchsorted(model.classes_, y[check])]
-            losses[penalty] -= float(np.log(np.maximum(own, np.finfo(float).eps)).sum())
+            losses[penalty] += float(_log_losses(model, x[check], y[check]).sum())
     return min(losses, key=lambda penalty: losses[penalty])
+
+
+def _log_losses(model: Any, x: Any, y: np.ndarray) -> np.ndarray:
+    """[n] of samples whose classes the model has seen."""
+    own = model.predict_proba(x)[np.arange(len(y)), np.searchsorted(model.classes_, y)]
+    found: np.ndarray = -np.log(np.maximum(own, np.finfo(float).eps))
+    return found
 
 
 def _trees(x: np.ndarray, y: np.ndarray, k: int | None, seed: int, categories: int | None) -> Model:
@@ -212,14 +219,6 @@ def _classifier(model: Any, y: np.ndarray, k: int) -> Model:
 # --- linear models with columns of clients' own -----------------------------------------------------------------------
 
 
-def _own_intercepts(xs: list[np.ndarray], y: np.ndarray, k: int | None, seed: int) -> Callable[[list[np.ndarray]], Any]:
-    return _with_columns(xs, y, k, seed, slopes=False)
-
-
-def _shrunk(xs: list[np.ndarray], y: np.ndarray, k: int | None, seed: int) -> Callable[[list[np.ndarray]], Any]:
-    return _with_columns(xs, y, k, seed, slopes=True)
-
-
 def _with_columns(
     xs: list[np.ndarray], y: np.ndarray, k: int | None, seed: int, slopes: bool
 ) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
@@ -236,19 +235,17 @@ def _with_columns(
             return Ridge(alpha=1 / penalty, solver="lsqr").fit(x, y)
         return LogisticRegression(C=penalty, max_iter=_PASSES).fit(x, y)
 
-    def error(scale: float, penalty: float) -> float:
-        x = _columns(xs, scale, slopes)
+    def error(x: Any, penalty: float) -> float:
         model = fitted(x[~check], y[~check], penalty)
         if k is None:
             return float(((model.predict(x[check]) - y[check]) ** 2).mean())
         known = np.isin(y[check], model.classes_)
-        found = model.predict_proba(x[check][known])
-        own = found[np.arange(len(found)), np.searchsorted(model.classes_, y[check][known])]
-        return float(-np.log(np.maximum(own, np.finfo(float).eps)).mean())
+        return float(_log_losses(model, x[check][known], y[check][known]).mean())
 
-    tried = [(scale, penalty) for scale in ((0.1, 0.3, 1.0) if slopes else (10.0,)) for penalty in _PENALTIES]
-    scale, penalty = min(tried, key=lambda one: error(*one))
-    model = fitted(_columns(xs, scale, slopes), y, penalty)
+    wide = {scale: _columns(xs, scale, slopes) for scale in ((0.1, 0.3, 1.0) if slopes else (10.0,))}
+    tried = [(scale, penalty) for scale in wide for penalty in _PENALTIES]
+    scale, penalty = min(tried, key=lambda one: error(wide[one[0]], one[1]))
+    model = fitted(wide[scale], y, penalty)
 
     def said(news: list[np.ndarray]) -> list[np.ndarray]:
         x, ends = _columns(news, scale, slopes), np.cumsum([0, *map(len, news)])
@@ -270,8 +267,8 @@ def _columns(xs: list[np.ndarray], scale: float, slopes: bool) -> Any:
 REFERENCES: Mapping[str, tuple[str, Callable[..., Any]]] = {
     "pooled-linear": ("pooled", _linear),
     "local-linear": ("local", _linear),
-    "own-intercept-linear": ("both", _own_intercepts),
-    "shrunk-linear": ("both", _shrunk),
+    "own-intercept-linear": ("both", partial(_with_columns, slopes=False)),
+    "shrunk-linear": ("both", partial(_with_columns, slopes=True)),
     "pooled-trees": ("pooled", _trees),
     "local-trees": ("local", _trees),
 }

@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..core import Batch, Dense
-from ..errors import need
 
 LOSSES = ("cross-entropy", "squared", "squared-hinge")
 
@@ -92,9 +91,7 @@ class OneLayer:
         return torch.bmm((self.X * (self.weight * bend)[..., None]).mT, self.X)
 
 
-def one_layer(dense: Dense | None, what: str) -> Dense:
-    """The model's layer, where it is one under a convex and smooth loss; other models are refused."""
+def one_layer(dense: Dense | None) -> Dense | None:
+    """The model, where it is one linear layer under a convex and smooth loss; else None."""
     fits = dense is not None and len(dense.biases) == 1 and dense.loss in LOSSES
-    need(fits, f"the newton solver needs a linear model (linear, softmax, or svm with squared-hinge loss); got {what}.")
-    assert dense is not None
-    return dense
+    return dense if fits else None

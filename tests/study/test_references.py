@@ -10,13 +10,14 @@ import pytest
 from commandline import OWN, QUICK, good, hospitals, refused
 from pages import Page
 from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.linear_model import LogisticRegression, Ridge, RidgeCV
 from sklearn.metrics import accuracy_score, log_loss, r2_score
 
+from sartor.cli import compare as command
 from sartor.data import Clients
 from sartor.run.folder_schema import COMPARED, METRICS
 from sartor.storage import read_json
-from sartor.study.references import _ALPHAS, REFERENCES, reference
+from sartor.study.references import _ALPHAS, _PENALTIES, REFERENCES, reference
 
 
 def federation(k: int | None, m: int = 4, n: int = 80, turned: bool = False) -> Clients:
@@ -144,3 +145,36 @@ def test_bad_references_are_refused() -> None:
     assert "twice" in refused(*quick, "--references", "local-trees,local-trees")
     line = refused(*quick, "--references", "local-trees", "--attack", "sign-flip", "--attackers", "0.2")
     assert "without an attack" in line
+
+
+def test_the_command_line_offers_all_of_them() -> None:
+    assert tuple(REFERENCES) == command.REFERENCES
+
+
+@pytest.mark.parametrize("k", [None, 2])
+def test_columns_of_clients_own_tell_apart_who_answers_the_other_way_round(k: int | None) -> None:
+    """Half of the clients turn the sign: one line fits nobody, deviations from it fit all as lines of their own do."""
+    clients = federation(k, n=200, turned=True)
+    found = {r: float(reference(r, clients).scores["accuracy"].mean()) for r in ("pooled-linear", "shrunk-linear")}
+    alone = float(reference("local-linear", clients).scores["accuracy"].mean())
+    assert found["pooled-linear"] < 0.65 and found["shrunk-linear"] > alone - 0.03 > 0.8
+
+
+def test_a_column_for_each_client_is_a_ridge_regression_with_dummies() -> None:
+    """Ten times as long as a feature's, so that the penalty hardly holds them, with one of the penalties on offer."""
+    draw, parts = np.random.default_rng(4), []
+    for level in (-3.0, 0.0, 5.0):
+        x = draw.normal(size=(90, 2))
+        y = level + x @ [1.0, -2.0] + 0.1 * draw.normal(size=90)
+        parts.append({"train": (x[:60], y[:60]), "test": (x[60:], y[60:])})
+    clients = Clients.from_parts(parts, None)
+    found = reference("own-intercept-linear", clients)
+    x, y = (np.concatenate([part["train"][i] for part in parts]) for i in (0, 1))
+    dummies = np.kron(np.eye(3), np.ones((60, 1)))
+    off = []
+    for penalty in _PENALTIES:
+        fitted = Ridge(alpha=1 / penalty).fit(np.column_stack([x, 10 * dummies]), y)
+        slope, levels = fitted.coef_[:2], fitted.intercept_ + 10 * fitted.coef_[2:]
+        each = zip(found.predicted, parts, levels, strict=True)
+        off.append(max(np.abs(p.said - (part["test"][0] @ slope + level)).max() for p, part, level in each))
+    assert min(off) < 1e-3 < 0.01 < max(off)
