@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,12 @@ from ..data import Clients, Dataset
 from ..engines import LocalEngine, SerialEngine
 from ..engines.local import problem_of
 from ..engines.predictions import kind_of
-from ..engines.threads import cores
+from ..engines.threads import cores, one_thread
 from ..errors import SartorError, need, one_of, unknown
 from ..judge.prediction_metrics import CHOOSABLE, METRICS, NUMBERS, SCORES
 from ..methods import entry
+from ..tasks.frozen import digest, own_copy
+from ..tasks.frozen_outputs import frozen_outputs
 from ..tasks.task import LOSSES, Loss, ModelTask
 from ..wrappers import (
     Attack,
@@ -216,13 +218,14 @@ def _noise(recipe: Recipe, clients: int, cohort: int) -> dict[str, Any]:
 
 
 def fingerprint(full: Recipe, clients: Clients) -> str:
-    """What a checkpoint must agree with to be continued: the data, and all settings of a complete recipe that are not
-    free."""
+    """What a checkpoint must agree with to be continued: the data, all settings of a complete recipe that are not free,
+    and what is frozen in its model."""
     kept = {name: value for name, value in full.values().items() if not SETTINGS[name].free}
     kept = {name: value for name, value in kept.items() if name not in _LATER or value != SETTINGS[name].default}
     found = hashlib.sha256(json.dumps(kept, sort_keys=True).encode())
     for array in (clients.x.cpu().numpy(), clients.y.cpu().numpy(), clients.bounds):
         found.update(np.ascontiguousarray(array).data)
+    found.update(frozen_weights(full, clients).encode())
     return found.hexdigest()
 
 
@@ -276,13 +279,22 @@ def assembled(recipe: Recipe, clients: Clients, folder: Path | None = None) -> t
 
 def _model(full: Recipe, clients: Clients) -> nn.Module:
     outputs = 1 if clients.classes is None or clients.y.is_floating_point() else clients.classes
-    return models.build(full.model, tuple(clients.x.shape[1:]), outputs)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(full.seed)  # a model with a frozen part starts as it is built
+        return models.build(full.model, tuple(clients.x.shape[1:]), outputs)
 
 
 def parameters(recipe: Recipe, clients: Clients) -> int:
-    """How many parameters the model of a recipe has; no memory is taken for them."""
+    """How many parameters of a recipe's model are trained; no memory is taken for them."""
     with torch.device("meta"):
-        return sum(p.numel() for p in _model(complete(recipe, clients), clients).parameters())
+        return sum(p.numel() for p in _model(complete(recipe, clients), clients).parameters() if p.requires_grad)
+
+
+def frozen_weights(full: Recipe, clients: Clients) -> str:
+    """A hash of what is frozen in the model of a complete recipe; empty where nothing is."""
+    with torch.device("meta"):
+        all_trained = all(p.requires_grad for p in _model(full, clients).parameters())
+    return "" if all_trained else digest(_model(full, clients))
 
 
 def prepare(
@@ -335,12 +347,16 @@ def prepare(
     hostile = hostile_clients(len(clients), share, seed)
     clients = clients.to(device, dtype)
     clients = hostility.data(clients, hostile, seed) if hostile else clients
-    own = copy.deepcopy(model).to(device, dtype)  # the user's model stays as it is
+    own = own_copy(model, device, dtype)  # the user's model stays as it is
     task = ModelTask(own, loss, compile=compile, metric=metric)
     _check_fit(task, clients)
+    with one_thread():  # the same bits, whatever the number of cores
+        kept = frozen_outputs(task, clients.x)
+    task, seen = (task, clients) if kept is None else (kept.rest, replace(clients, x=kept.of_all))
+    task.probe(seen.x[:1], seen.y[:1])
     task.class_weights = _class_weights(class_weights, task, clients)
     task.named_metric = _named_metric(evaluation.metric, metric, task, clients, traffic)
-    problem = problem_of(task, clients, seed, pretrained)
+    problem = problem_of(task, seen, seed, pretrained)
     server, start = method.init(problem)
     played = _with_aggregator(method, method.shared(server) is not None, cohort, len(clients))
     sends = len(method.downlink(server, torch.zeros(1, dtype=torch.int64), 0)) > 0
@@ -356,7 +372,7 @@ def prepare(
         server, start = played.init(problem)
     store = None if execution.store == "memory" or folder is None else folder / "state" / "rows"
     memory.check(method, problem.start, len(clients), server, start, cohort, store is not None)
-    engine = _engine(execution, played, task, clients, start, seed, store, folder)
+    engine = _engine(execution, played, task, seen, start, seed, store, folder)
     run = Run(played, engine, problem, server, cohort, federation, store, report=evaluation.report, goal=goal(traffic))
     run.metric = task.named_metric
     settings = {
@@ -377,7 +393,7 @@ def prepare(
         "metric": task.named_metric,
     }
     late = None if unseen is None else unseen.to(device, dtype)
-    return Result(run, task, clients, settings | (about or {}), privacy, late, federation.unseen_steps)
+    return Result(run, task, clients, settings | (about or {}), privacy, late, federation.unseen_steps, kept)
 
 
 def _class_weights(wanted: str, task: ModelTask, clients: Clients) -> torch.Tensor | None:
@@ -528,7 +544,6 @@ def _check_fit(task: ModelTask, clients: Clients) -> None:
     wide = output.shape[-1] if output.dim() > 2 else 1
     if clients.classes is not None and not clients.y.is_floating_point() and task.kind == "cross-entropy":
         need(wide >= clients.classes, f"the model has {wide} outputs but the data have {clients.classes} classes.")
-    task.probe(clients.x[:1], clients.y[:1])
 
 
 def _partition(clients: Clients) -> str:

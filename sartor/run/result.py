@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from ..data.inputs import Inputs
 from ..errors import SartorError, need, one_of, unknown
 from ..judge.metrics import SHARES, Scores, choose, judge, with_chosen
 from ..storage import save_tensors, write_json, write_text
+from ..tasks.frozen_outputs import FrozenOutputs
 from ..tasks.task import ModelTask
 from ..wrappers.privacy import Privacy
 from . import export, metrics_file, newcomers, privacy_account
@@ -37,6 +38,7 @@ class Result:
     private: Privacy | None = None
     held_out: Clients | None = None  # clients that took no part
     visits: int = 10  # of each of them, when training is over
+    frozen: FrozenOutputs | None = None  # what a frozen part gives is kept: the task takes that, not samples
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -86,6 +88,7 @@ class Result:
             "bytes_down": run.bytes_down,
             **self._spent(judged),
             "parameters": self.task.size,
+            **self._frozen(),
             **judged,
             "choice": self._choice(),
             "unseen": self.unseen,
@@ -110,6 +113,12 @@ class Result:
             "stopped": run.stopped or "rounds",
         }
 
+    def _frozen(self) -> dict[str, Any]:
+        """How many parameters are not trained, and whether what they make of samples is kept; nothing where all are."""
+        count = sum(p.numel() for p in self.task.original.parameters() if not p.requires_grad)
+        kept = None if self.frozen is None else list(self.frozen.of_all.shape)
+        return {"frozen": {"parameters": count, "kept": kept}} if count else {}
+
     def _choice(self) -> dict[str, int] | None:
         """How many benign clients take which model; None where there is one model for each."""
         if not all(f"{m}/test/loss" in self.scores for m in ("personal", "global")):
@@ -121,7 +130,7 @@ class Result:
     def _unseen_scores(self) -> dict[str, np.ndarray]:
         """As `scores`, of the clients that took no part, after their cold start."""
         assert self.held_out is not None
-        engine = newcomers.serve(self.run, self.task, self.data, self.held_out, self.visits)
+        engine = newcomers.serve(self.run, self.task, self.data, self._seen(self.held_out), self.visits)
         found = newcomers.query_clients(self.run, engine, "evaluate")
         return with_chosen({k: v.double().cpu().numpy() for k, v in found.items()})
 
@@ -173,7 +182,12 @@ class Result:
         both = {"personal": self._personal.get("personal"), "global": self._common("global")}
         thetas = {name: theta for name, theta in both.items() if theta is not None}
         picked, benign = choose(self.scores), ~self.run.hostile
-        return metrics_file.metrics_of(self.task, self.data, thetas, picked, benign, self.settings["seed"])
+        seen = self.data if self.frozen is None else replace(self.data, x=self.frozen.of_all)
+        return metrics_file.metrics_of(self.task, seen, thetas, picked, benign, self.settings["seed"])
+
+    def _seen(self, clients: Clients) -> Clients:
+        """Clients as the task takes them."""
+        return clients if self.frozen is None else replace(clients, x=self.frozen.of(clients.x))
 
     def table(self, local: Result | None = None) -> str:
         """A text table: each client's samples, accuracy of its models, and which one it chose.
@@ -248,7 +262,8 @@ class Result:
         need(len(one) == 1, f"a newcomer is one client; got {len(one)}. Take one with clients.take([i]).")
         same = one.x.shape[1:] == self.data.x.shape[1:]
         need(same, f"the run's samples have shape {list(self.data.x.shape[1:])}; got {list(one.x.shape[1:])}.")
-        engine = newcomers.serve(self.run, self.task, self.data, one.to(self.data.x.device, self.data.x.dtype), steps)
+        one = self._seen(one.to(self.data.x.device, self.data.x.dtype))
+        engine = newcomers.serve(self.run, self.task, self.data, one, steps)
         found = newcomers.query_clients(self.run, engine, "personal")
         if "personal" not in found:
             return self.shared()
