@@ -39,7 +39,7 @@ class Stack:
 
     def __init__(self, task: Task, data: Clients, ids: np.ndarray, visits: Tensor, round: int, seed: int) -> None:
         self.task, self.data, self.ids, self.round, self.seed = task, data, ids, round, seed
-        self.clients, self.kind = len(data), task.kind
+        self.clients, self.kind, self.blocks = len(data), task.kind, task.blocks
         train = data.counts("train")
         self.counts = train[ids]
         share = torch.as_tensor(self.counts / train.sum(), dtype=data.x.dtype, device=data.x.device)

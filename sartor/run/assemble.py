@@ -32,6 +32,7 @@ from ..wrappers import (
     Attack,
     Compressed,
     Hostile,
+    PersonalParts,
     Privacy,
     Private,
     Reporting,
@@ -50,6 +51,7 @@ from .rounds import Run
 _LATER = (
     "metric",
     "class_weights",
+    "personal",
 )  # settings that runs of before do not have: where they change nothing, these can go on
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -120,13 +122,14 @@ def _method(recipe: Recipe) -> Method:
 def to_the_end(recipe: Recipe) -> bool:
     """Whether clients solve their local problems to the end, not by a few steps: with a linear model of a table, by
     methods that say how (`convex` in their files), where nobody has said anything else about solvers, steps or means,
-    and messages need not be clipped, compressed or defended against."""
+    and messages need not be clipped, compressed, split or defended against."""
     linear = recipe.target is not None and recipe.model in ("auto", "softmax", "linear")
     plain = linear and recipe.loss in (None, "cross-entropy", "squared") and recipe.local_steps is None
     honest = recipe.aggregator == "mean" and recipe.attack == "none" and not recipe.attackers
     small = recipe.compress == recipe.compress_down == "none"
     private = recipe.dp_noise is not None or recipe.dp_epsilon is not None
-    if not (plain and honest and small) or private or set(recipe.solver) - {"ridge"}:
+    whole = recipe.personal is None  # what solves to the end sends more than a model that could be split
+    if not (plain and honest and small and whole) or private or set(recipe.solver) - {"ridge"}:
         return False
     said = {key for key in dotted(recipe.settings) if key != "solver.ridge"}
     other = any("solver" in key or key.startswith(("global_method", "weighting", "aggregate")) for key in said)
@@ -263,6 +266,7 @@ def assembled(recipe: Recipe, clients: Clients, folder: Path | None = None) -> t
         clients,
         recipe.rounds,
         seed=recipe.seed,
+        personal=recipe.personal,
         loss=full.loss,
         class_weights=recipe.class_weights,
         federation=recipe.group(Federation),
@@ -305,6 +309,7 @@ def prepare(
     *,
     local_steps: int | None = Learning.local_steps,
     seed: int = Learning.seed,
+    personal: str | None = Learning.personal,
     loss: str | Loss | None = None,
     metric: Loss | None = None,
     class_weights: str = Learning.class_weights,
@@ -325,6 +330,7 @@ def prepare(
     With attackers but no attack nobody attacks, and the same clients as with one are left out of the scores.
     """
     method = method if local_steps is None else method.spending(local_steps)
+    method = method if personal is None else PersonalParts(method, personal)
     federation, attacked = federation or Federation(), attack or Attacked()
     traffic, execution, evaluation = traffic or Traffic(), execution or Execution(), evaluation or Evaluation()
     dtype, device = _place(execution)
@@ -378,6 +384,7 @@ def prepare(
     settings = {
         "method": method.name.lower(),
         "settings": to_table(method),
+        "personal": method.parts if isinstance(method, PersonalParts) else None,
         "data": clients.about.get("source", "own"),
         "partition": _partition(clients),
         "model": type(model).__name__,

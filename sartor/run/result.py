@@ -71,6 +71,7 @@ class Result:
             "attackers": s["attackers"],
             "hostile": int(run.hostile.sum()),
             "aggregator": s["aggregator"],
+            **({"personal_parts": parts} if (parts := s.get("personal")) is not None else {}),
             "compress": s["compress"],
             "compress_down": s["compress_down"],
             "drop": run.federation.drop,

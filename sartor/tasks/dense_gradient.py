@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core import Batch, Dense, Pull
-from .frozen_outputs import Given
+from .frozen import Given
 
 LOSSES = ("cross-entropy", "squared", "hinge", "squared-hinge")
 _NARROW = 16  # below so many outputs W·xᵀ is the faster product (by a third at 10), above x·Wᵀ is

@@ -73,3 +73,22 @@ def own_copy(model: nn.Module, device: str | torch.device | None, dtype: torch.d
         lambda v: v.to(dtype) if v.is_floating_point() and id(v) not in kept else v
     )
     return made
+
+
+class Given(nn.Module):
+    """Stands where a frozen part was: gives its outputs, whatever it is called with."""
+
+    value: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("value", torch.zeros(()), persistent=False)
+
+    def forward(self, *args: object, **more: object) -> Tensor:
+        return self.value
+
+
+def put_given(model: nn.Module, names: list[str]) -> None:
+    """Take the modules that come first out of the model, in place; the last of them becomes what was kept."""
+    for name in names:
+        model.set_submodule(name, Given() if name == names[-1] else nn.Identity())

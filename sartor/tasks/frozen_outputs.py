@@ -10,38 +10,16 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from .client_layers import KeyedDropout, OwnBatchNorm
 from .frozen import is_frozen
-
-if TYPE_CHECKING:
-    from .task import ModelTask
+from .task import ModelTask
 
 MOST_BYTES = 1 << 30  # of outputs that are kept
 _AT_ONCE = 256  # samples
-
-
-class Given(nn.Module):
-    """Stands where a frozen part was: gives its outputs, whatever it is called with."""
-
-    value: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("value", torch.zeros(()), persistent=False)
-
-    def forward(self, *args: object, **more: object) -> Tensor:
-        return self.value
-
-
-def put_given(model: nn.Module, names: list[str]) -> None:
-    """Take the modules that come first out of the model, in place; the last of them becomes what was kept."""
-    for name in names:
-        model.set_submodule(name, Given() if name == names[-1] else nn.Identity())
 
 
 def leading(task: ModelTask, x: Tensor) -> list[str]:

@@ -9,6 +9,7 @@ overrides the rule.
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -21,13 +22,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vjp, vmap
 
-from ..core import Back, Batch, Pull, State
+from ..core import Back, Batch, Blocks, Pull, State
 from ..errors import need, unknown
 from . import compiled
 from .client_layers import KeyedDropout, OwnBatchNorm, own_layers
 from .dense_gradient import DenseNet, Layer
-from .frozen import digest, frozen_tensors, own_copy, shared_copy, training_mode
-from .frozen_outputs import put_given
+from .frozen import digest, frozen_tensors, own_copy, put_given, shared_copy, training_mode
 from .pool_relu import fused
 from .recorded import Traced
 
@@ -99,10 +99,12 @@ class ModelTask:
         self.counts = [p.numel() for p in parameters.values()]
         self.size = sum(self.counts)
         ends = accumulate(self.counts)
-        self.blocks = {n: slice(e - k, e) for n, k, e in zip(self.names, self.counts, ends, strict=True)}
+        self.blocks = Blocks({n: slice(e - k, e) for n, k, e in zip(self.names, self.counts, ends, strict=True)})
         modules = list(self.training.named_modules())
         self._dropouts = [name for name, m in modules if isinstance(m, KeyedDropout)]
         self._norms = [name for name, m in modules if isinstance(m, OwnBatchNorm)]
+        norms = [name for name, m in modules if re.search(r"Norm(\dd)?$", type(m).__name__)]
+        self.blocks.norms = frozenset(n for n in self.names if n.rpartition(".")[0] in norms)
         convolutional = any(isinstance(m, nn.modules.conv._ConvNd) for _, m in modules)
         self.vectorise = not convolutional if vectorise is None else vectorise
         self._alone, self._scoring_alone = (  # for one client at a time
