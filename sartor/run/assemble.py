@@ -181,16 +181,17 @@ def complete(recipe: Recipe, clients: Clients) -> Recipe:
 def _completed(recipe: Recipe, clients: Clients, method: Method) -> Recipe:
     loss = natural_loss(clients)
     usual = "mlp" if recipe.target is None else "softmax"  # tables rarely have rows for more
-    model = {"squared": "linear", "hinge": "svm"}.get(loss, usual) if recipe.model == "auto" else recipe.model
+    fitting = {"squared": "linear", "hinge": "svm", "next-token": "transformer"}
+    model = fitting.get(loss, usual) if recipe.model == "auto" else recipe.model
     given = recipe.loss or models.LOSS.get(model) or loss
     if given not in LOSSES:
         raise unknown("loss", given, LOSSES)
     fits = given == loss or (given in ("squared", "squared-hinge") and loss == "hinge")  # −1/+1: classifiers, too
-    what = {"squared": "numbers", "hinge": "-1/+1"}.get(loss, f"{clients.classes} classes")
+    what = {"squared": "numbers", "hinge": "-1/+1", "next-token": "tokens"}.get(loss, f"{clients.classes} classes")
     need(
         fits,
         f"{model} with {given} loss does not fit {recipe.data}, whose targets are {what}; "
-        f"use {'softmax or mlp' if loss == 'cross-entropy' else 'linear' if loss == 'squared' else 'svm'}.",
+        f"use {fitting.get(loss, 'softmax or mlp')}.",
     )
     seen = len(clients) - held_out(len(clients), recipe.unseen)
     cohort = seen if recipe.cohort is None else recipe.cohort
@@ -238,7 +239,9 @@ def goal(traffic: Traffic) -> Goal:
 
 
 def natural_loss(clients: Clients) -> str:
-    """The loss that fits the targets: numbers, −1/+1 or classes."""
+    """The loss that fits the targets: numbers, −1/+1, classes or sequences of tokens."""
+    if clients.y.dim() > 1:
+        return "next-token"
     return "squared" if clients.classes is None else "hinge" if clients.y.is_floating_point() else "cross-entropy"
 
 
@@ -285,7 +288,7 @@ def _model(full: Recipe, clients: Clients) -> nn.Module:
     outputs = 1 if clients.classes is None or clients.y.is_floating_point() else clients.classes
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(full.seed)  # a model with a frozen part starts as it is built
-        return models.build(full.model, tuple(clients.x.shape[1:]), outputs)
+        return models.build(full.model, tuple(clients.x.shape[1:]), outputs, tokens=clients.y.dim() > 1)
 
 
 def parameters(recipe: Recipe, clients: Clients) -> int:
@@ -408,7 +411,7 @@ def _class_weights(wanted: str, task: ModelTask, clients: Clients) -> torch.Tens
     one_of("a run", "class_weights", wanted, ("none", "balanced"))
     if wanted == "none":
         return None
-    classes = clients.classes is not None and not clients.y.is_floating_point()
+    classes = clients.classes is not None and not clients.y.is_floating_point() and clients.y.dim() == 1
     need(classes, "--class-weights balanced needs targets that are classes, not numbers or -1/+1; use none.")
     need(
         not task.has_statistics,
@@ -427,6 +430,7 @@ def _named_metric(name: str, own: Loss | None, task: ModelTask, clients: Clients
     if name == "auto":
         return None
     need(own is None, f"models are scored by a metric of your own or by a named one; got both, and {name}.")
+    need(clients.y.dim() == 1, f"metric {name} is of one prediction per sample; sequences have auto: right tokens.")
     fits = [known for known in CHOOSABLE if METRICS[known].fits(kind, classes)]
     what = {NUMBERS: "numbers", SCORES: "classes without probabilities"}.get(kind, "classes")
     need(name in fits, f"metric {name} does not fit targets that are {what}; use one of auto, {', '.join(fits)}.")

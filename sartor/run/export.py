@@ -79,7 +79,7 @@ class Prepared(nn.Module):
         output: Tensor = self.model(x)
         if self.inputs.classes is None:
             return self.inputs.in_units(output)
-        return output if self.inputs.ends is not None else output.softmax(1)
+        return output if self.inputs.ends is not None else output.softmax(-1)
 
     def _features(self, x: Tensor) -> Tensor:
         """[n, k] of rows [n, columns], without gaps."""

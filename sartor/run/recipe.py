@@ -147,7 +147,7 @@ class Learning(Settings):
     )
     model: str = setting(
         "auto",
-        "softmax, mlp, mlp(200,100), dnn, 2nn, cnn, linear, svm [what fits the data]",
+        "softmax, mlp, mlp(200,100), dnn, 2nn, cnn, linear, svm, cnn1d, lstm, gru, transformer [what fits the data]",
         common=True,
         names="models",
         auto=True,

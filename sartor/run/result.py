@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -158,6 +159,9 @@ class Result:
     def clients(self) -> list[dict[str, Any]]:
         """What clients.json holds: a row per client; those that took no part come last and are marked `unseen`."""
         rows = client_rows(self.data, self.scores, self.run.hostile)
+        for row in rows if self.task.kind == "next-token" else []:
+            losses = {k: v for k, v in row.items() if k.endswith("test_loss")}
+            row |= {k.replace("loss", "perplexity"): None if v is None else math.exp(v) for k, v in losses.items()}
         if self.held_out is not None:
             nobody = np.zeros(len(self.held_out), dtype=bool)
             rows += [r | {"unseen": True} for r in client_rows(self.held_out, self._unseen_scores, nobody)]
@@ -189,6 +193,12 @@ class Result:
     def _seen(self, clients: Clients) -> Clients:
         """Clients as the task takes them."""
         return clients if self.frozen is None else replace(clients, x=self.frozen.of(clients.x))
+
+    def perplexity(self, model: str = "chosen", part: str = "test") -> np.ndarray:
+        """[m] exp of each client's mean loss per token, of sequences; NaN where a client has none."""
+        need(self.task.kind == "next-token", f"perplexity is of the next-token loss; this run has {self.task.kind}.")
+        found: np.ndarray = np.exp(self.scores[f"{model}/{part}/loss"])
+        return found
 
     def table(self, local: Result | None = None) -> str:
         """A text table: each client's samples, accuracy of its models, and which one it chose.

@@ -54,8 +54,17 @@ def squared_hinge(output: Tensor, target: Tensor) -> Tensor:
     return hinge(output, target) ** 2
 
 
+def next_token(output: Tensor, target: Tensor) -> Tensor:
+    """Of sequences, output [b, t, k] and target [b, t]: the mean −log softmax(output)[target] over a sequence's places;
+    a target of −1 is padding."""
+    there = target >= 0
+    each = F.cross_entropy(output.flatten(0, 1), target.clamp(min=0).flatten(), reduction="none").view(target.shape)
+    return (each * there).sum(1) / there.sum(1).clamp(min=1)
+
+
 LOSSES: dict[str, Loss] = {
     "cross-entropy": cross_entropy, "squared": squared, "hinge": hinge, "squared-hinge": squared_hinge,
+    "next-token": next_token,
 }  # fmt: skip
 
 
@@ -402,8 +411,8 @@ class ModelTask:
         return weighted @ X, (weighted @ batch.y[..., None])[..., 0]
 
     def correct(self, output: Tensor, y: Tensor) -> Tensor:
-        """Which predictions are right, [a, b] as floats, or what the user's own metric says of each; without one only
-        for classification."""
+        """Which predictions are right, [a, b] as floats (of a sequence's places the share), or what the user's own
+        metric says of each; without one only for classification."""
         if self.metric is not None:
             found = self.metric(output.flatten(0, 1), y.flatten(0, 1))
             need(
@@ -413,7 +422,8 @@ class ModelTask:
             return found.reshape(y.shape[:2]).to(torch.float64)
         if y.is_floating_point():
             return (output.reshape(y.shape) * y > 0).to(torch.float64)
-        return (output.argmax(-1) == y).to(torch.float64)
+        right = (output.argmax(-1) == y).to(torch.float64)
+        return right if y.dim() == 2 else right.sum(2) / (y >= 0).sum(2).clamp(min=1)  # of a sequence: the share
 
     def errors(self, output: Tensor, y: Tensor) -> Tensor:
         """Loss of every sample, [a, b]."""
