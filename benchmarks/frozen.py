@@ -61,10 +61,9 @@ def main() -> None:
     ask.add_argument("--memory", action="store_true")
     if ask.parse_args().memory:
         result = played(1000, 4, 3, kept=True)
-        theirs = [result.personal(i) for i in range(1000)]
         used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         numbers = result.run.bytes_up // (4 * 3 * 1000)
-        print(f"1,000 clients and their {len(theirs):,} models: {used:.2f} GiB; a message has {numbers:,} numbers")
+        print(f"1,000 clients with two models each: {used:.2f} GiB; a message has {numbers:,} numbers")
         return
     each = {}
     for kept, rounds in ((False, 2), (True, 50)):

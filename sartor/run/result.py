@@ -19,9 +19,11 @@ from ..data.clients import PARTS, Clients
 from ..data.inputs import Inputs
 from ..errors import SartorError, need, one_of, unknown
 from ..judge.metrics import SHARES, Scores, choose, judge, with_chosen
+from ..methods.parts.own_parts import OwnParts
 from ..storage import save_tensors, write_json, write_text
 from ..tasks.frozen_outputs import FrozenOutputs
 from ..tasks.task import ModelTask
+from ..wrappers.base import Wrapper
 from ..wrappers.privacy import Privacy
 from . import export, metrics_file, newcomers, privacy_account
 from .rounds import BestRound, Run
@@ -97,6 +99,7 @@ class Result:
             "privacy": self.privacy,
             **({"metric": named} if (named := s.get("metric")) is not None else {}),
             "warnings": [
+                *self._adapters(),
                 *self.history[-1]["warnings"],
                 *undertrained(self.history, run.problem.clients, run.cohort, run.method.train_all),
             ],
@@ -120,6 +123,21 @@ class Result:
         count = sum(p.numel() for p in self.task.original.parameters() if not p.requires_grad)
         kept = None if self.frozen is None else list(self.frozen.of_all.shape)
         return {"frozen": {"parameters": count, "kept": kept}} if count else {}
+
+    def _adapters(self) -> list[str]:
+        """What a mean of adapters is not, where both factors of LoRA are averaged."""
+        method = self.run.method
+        while isinstance(method, Wrapper) and not isinstance(method, OwnParts):
+            method = method.method
+        own = method.own_names(self.task.blocks) if isinstance(method, OwnParts) else []
+        shared = [name for name in self.task.names if name not in own]
+        A, B = ({n.partition(f".lora_{k}.")[0] for n in shared if f".lora_{k}." in n} for k in "AB")
+        if not A & B or self.run.bytes_up == 0:
+            return []
+        return [
+            "A and B of LoRA are both averaged, and mean(B)·mean(A) is not mean(BA): freeze A (FFA-LoRA), or keep B at "
+            "the clients with personal='*.lora_B' (FedSA-LoRA)."
+        ]
 
     def _choice(self) -> dict[str, int] | None:
         """How many benign clients take which model; None where there is one model for each."""

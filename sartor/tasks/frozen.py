@@ -1,8 +1,8 @@
 """What of a model is not trained (requires_grad=False): a fixed function, the same for all clients and held once.
 
 Only trained parameters are in θ. A module that has parameters, none of them trained, runs as in eval(): its dropout is
-off, and its batch normalisation keeps the statistics that it came with. Its tensors are shared by every copy of the
-model that is made here, however many clients, workers or exported models there are.
+off, and its batch normalisation keeps the statistics that it came with. Its tensors are shared by every copy that a run
+makes of the model, however many clients and workers there are; a model that is handed out has its own.
 """
 
 from __future__ import annotations

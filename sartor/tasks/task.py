@@ -95,7 +95,8 @@ class ModelTask:
         need(held > 0, "the model has no parameters to train.")
         need(
             len(parameters) > 0,
-            f"the model has nothing to train: all {held:,} parameters have requires_grad=False; add a head.",
+            f"the model has nothing to train: all {held:,} parameters have requires_grad=False; "
+            f"{'enable its adapters (enable_adapter_layers)' if hasattr(model, 'peft_config') else 'add a head'}.",
         )
         types = {p.dtype for p in parameters.values()}
         need(len(types) == 1, f"all trained parameters must have one type; got {', '.join(map(str, types))}.")
@@ -195,10 +196,9 @@ class ModelTask:
         return [p.view(lead + s) for p, s in zip(parts, self.shapes, strict=True)]
 
     def module(self, theta: Tensor, statistics: State | None = None) -> nn.Module:
-        """A copy of the user's whole model that holds θ [d]; batch normalisation gets the client's statistics. What is
-        frozen is not copied: a thousand models hold it once."""
-        same = all(p.dtype == theta.dtype for p in self.original.parameters() if p.requires_grad)
-        model = (shared_copy(self.original) if same else own_copy(self.original, None, theta.dtype)).eval()
+        """A copy of the user's whole model that holds θ [d]; batch normalisation gets the client's statistics. It
+        shares nothing with the run: a user may merge adapters into the frozen weights."""
+        model = own_copy(self.original, None, theta.dtype).eval()
         values = dict(zip(self.names, self.unflatten(theta), strict=True))
         with torch.no_grad():
             parameters = dict(model.named_parameters())

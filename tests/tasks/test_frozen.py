@@ -97,9 +97,6 @@ def test_what_is_frozen_does_not_move(name: str) -> None:
         assert mine.keys() == before.keys()
         assert all(torch.equal(mine[k], before[k]) for k in before)
         assert any(not torch.equal(p, q) for p, q in zip(module.parameters(), model.parameters(), strict=True))
-    if len(theirs) == 2:  # one tensor in memory, whoever asks
-        one, two = (frozen_tensors(m) for m in theirs)
-        assert all(one[k].data_ptr() == two[k].data_ptr() for k in one)
 
 
 def test_a_message_holds_what_is_trained() -> None:
@@ -147,8 +144,10 @@ def test_copies_hold_what_is_frozen_once() -> None:
     task = ModelTask(Encoded())
     frozen = frozen_tensors(task.original)
     pointers = {k: v.data_ptr() for k, v in frozen.items()}
-    for module in (task.training, task.scoring, copy.deepcopy(task).training, task.module(task.init(None))):
+    for module in (task.training, task.scoring, copy.deepcopy(task).training):
         assert {k: v.data_ptr() for k, v in frozen_tensors(module).items()} == pointers
+    given = frozen_tensors(task.module(task.init(None)))  # what is handed out may be changed, as adapters are merged
+    assert not {v.data_ptr() for v in given.values()} & set(pointers.values())
 
 
 def test_a_half_precision_body_stays_so() -> None:
