@@ -49,6 +49,7 @@ from .rounds import Run
 _LATER = (
     "metric",
     "class_weights",
+    "folds",
 )  # settings that runs of before do not have: where they change nothing, these can go on
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 

@@ -305,6 +305,14 @@ class Evaluation(Settings):
         choices=METRICS,
         undeployed="its sites tell right answers and losses only",
     )
+    folds: int = setting(
+        0,
+        "choose each client's model by so many folds of its samples, test data apart, and train on all of them; it "
+        "takes as many more runs [0: by validation samples]",
+        least=0,
+        below=1000,
+        undeployed="its sites play one run",
+    )
     calibrate: str = setting(
         "none",
         "recalibrate each client's probabilities by its validation samples: temperature, or platt (two classes)",
