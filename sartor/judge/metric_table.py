@@ -24,7 +24,6 @@ from .prediction_metrics import (
     fitting,
     missing,
     reliability,
-    value,
 )
 from .significance import interval
 
@@ -82,7 +81,7 @@ def _one(each: Sequence[Predicted], names: Sequence[str], shown: Sequence[str], 
             rows[-1]["confusion"] = confusion(p) if len(p.y) and _whole(p) else None
     return {
         "averaged": {name: _averaged([own[name] for own in found]) for name in shown},
-        "pooled": {name: _pooled(name, pooled, ranges) for name in shown},
+        "pooled": {name: _pooled(one, ranges.get(name)) for name, one in values(shown, pooled).items()},
         "confusion": confusion(pooled) if pooled.kind != NUMBERS and _whole(pooled) else None,
         "reliability": reliability(pooled) if pooled.kind == PROBABILITIES and _whole(pooled) else None,
         "clients": rows,
@@ -106,6 +105,6 @@ def _averaged(found: Sequence[float | None]) -> dict[str, Any]:
     return {"value": float(np.mean(known)) if known else None, "low": low, "high": high, "clients": len(known)}
 
 
-def _pooled(name: str, pooled: Predicted, ranges: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-    low, high = ranges.get(name, (None, None))
-    return {"value": value(name, pooled), "low": low, "high": high}
+def _pooled(value: float | None, between: tuple[float, float] | None) -> dict[str, Any]:
+    low, high = between or (None, None)
+    return {"value": value, "low": low, "high": high}

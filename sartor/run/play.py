@@ -150,7 +150,7 @@ def play_recipe(
         settings=mark,
     ):
         if folder is not None and line is not None:
-            write_history(folder, result.history)
+            write_history(folder, result.history, durable=False)  # to look at; checkpoints have it, too
         yield result
     if folder is not None:
         result.save(folder)

@@ -346,6 +346,7 @@ def _one_client(data: tuple[Any, Any], like: Clients) -> Clients:
     return Clients.from_parts([{"train": (x.astype(np.float64), y)}], like.classes)
 
 
-def write_history(folder: Path, history: list[dict[str, Any]]) -> None:
+def write_history(folder: Path, history: list[dict[str, Any]], durable: bool = True) -> None:
     """history.jsonl: a line per evaluated round."""
-    write_text(folder / "history.jsonl", "".join(json.dumps(line, allow_nan=False) + "\n" for line in history))
+    text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in history)
+    write_text(folder / "history.jsonl", text, durable)

@@ -14,8 +14,14 @@ from sklearn.metrics import f1_score
 
 import sartor as st
 from sartor.judge.decisions import Decision, check, decisions
-from sartor.judge.prediction_metrics import PROBABILITIES, Predicted, value
+from sartor.judge.metric_intervals import values
+from sartor.judge.prediction_metrics import PROBABILITIES, Predicted
 from sartor.run.export import load_model
+
+
+def value(name: str, p: Predicted) -> float | None:
+    return values([name], p)[name]
+
 
 METRICS = ("balanced-accuracy", "accuracy", "f1")
 
