@@ -23,6 +23,7 @@ State = dict[str, Tensor]
 Server = dict[str, Any]  # tensors, and Rows where the server remembers something of every client
 Pull = Callable[[Tensor, float], None]  # a coupling's own step, in place
 Back = Callable[[Tensor], Tensor]  # ∂/∂outputs → ∂/∂θ
+WHOLE = slice(None)  # all coordinates of a model
 Stage = Literal["train", "evaluate", "diagnose", "personal", "states"]  # what clients can be asked to do
 
 
@@ -103,8 +104,8 @@ class ClientLoss(Protocol):
         """[c, d] → [c, d]."""
         ...
 
-    def hessian(self, theta: Tensor) -> Tensor:
-        """[c, d] → [c, d, d]; refused where the model is not one linear layer."""
+    def hessian(self, theta: Tensor, part: slice = WHOLE) -> Tensor:
+        """[c, d] → [c, k, k], of the coordinates in `part`; refused where the model is not one linear layer."""
         ...
 
 

@@ -30,7 +30,13 @@ class Solver(Protocol):
         ...
 
 
-def _check_schedule(owner: str, epochs: int, steps: int | None, batch: int) -> None:
+def _decayed(lr: float, decay: float | None, local: ClientStack) -> float:
+    """The step size in this round."""
+    return lr if decay is None else lr * decay**local.round
+
+
+def _check_schedule(owner: str, epochs: int, steps: int | None, batch: int, decay: float | None = None) -> None:
+    need(decay is None or 0 < decay <= 1, f"{owner} needs a decay above 0 and up to 1; got {decay}.")
     need(epochs >= 1, f"{owner} needs epochs >= 1; got {epochs}.")
     need(steps is None or steps >= 1, f"{owner} needs steps >= 1 (or none, to count epochs); got {steps}.")
     need(
@@ -44,7 +50,7 @@ def _check_schedule(owner: str, epochs: int, steps: int | None, batch: int) -> N
 class SGD:
     """Stochastic gradient descent: `epochs` passes over the client's data, or `steps` minibatch steps.
 
-    `reuse` takes all steps on one minibatch (pFedMe's K steps on D).
+    `decay` multiplies the step size after each round. `reuse` takes all steps on one minibatch (pFedMe's K steps on D).
     """
 
     lr: float = 0.1
@@ -54,13 +60,14 @@ class SGD:
     momentum: float = 0.0
     weight_decay: float = 0.0
     reuse: bool = False
+    decay: float | None = None
 
     def __post_init__(self) -> None:
         positive("SGD", lr=self.lr)
         not_negative("SGD", momentum=self.momentum, weight_decay=self.weight_decay)
         need(self.momentum < 1, f"SGD needs momentum < 1; got {self.momentum}.")
         need(not self.reuse or self.steps is not None, "SGD with reuse needs steps: how many to take on the one batch.")
-        _check_schedule("SGD", self.epochs, self.steps, self.batch)
+        _check_schedule("SGD", self.epochs, self.steps, self.batch, self.decay)
 
     def lasting(self, steps: int) -> SGD:
         """The same with so many steps."""
@@ -69,11 +76,11 @@ class SGD:
     def minimise(
         self, local: ClientStack, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0
     ) -> Tensor:
-        theta = theta.clone()
+        theta, lr = theta.clone(), _decayed(self.lr, self.decay, local)
         speed = torch.zeros_like(theta) if self.momentum else None
         steps, repeats = (1, self.steps or 1) if self.reuse else (self.steps, 1)
         if speed is None and not self.weight_decay:
-            local.descend_(theta, Plan(self.batch, self.epochs, steps, start, stream, repeats, self.lr), coupling)
+            local.descend_(theta, Plan(self.batch, self.epochs, steps, start, stream, repeats, lr), coupling)
             return theta
         for a, batch in local.batches(self.batch, epochs=self.epochs, steps=steps, start=start, stream=stream):
             now = theta[:a]
@@ -84,13 +91,13 @@ class SGD:
                     g.add_(now, alpha=self.weight_decay)
                 if speed is not None:
                     g = speed[:a].mul_(self.momentum).add_(g)
-                now.sub_(g, alpha=self.lr)
+                now.sub_(g, alpha=lr)
         return theta
 
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam with fresh moments at every call; weight decay is added to the gradient."""
+    """Adam with fresh moments at every call; weight decay is added to the gradient. `decay` as in SGD."""
 
     lr: float = 1e-3
     epochs: int = 1
@@ -100,6 +107,7 @@ class Adam:
     beta2: float = 0.999
     weight_decay: float = 0.0
     eps: float = 1e-8
+    decay: float | None = None
 
     def __post_init__(self) -> None:
         positive("Adam", lr=self.lr, eps=self.eps)
@@ -108,7 +116,7 @@ class Adam:
             0 <= self.beta1 < 1 and 0 <= self.beta2 < 1,
             f"Adam needs beta1 and beta2 in [0, 1); got {self.beta1} and {self.beta2}.",
         )
-        _check_schedule("Adam", self.epochs, self.steps, self.batch)
+        _check_schedule("Adam", self.epochs, self.steps, self.batch, self.decay)
 
     def lasting(self, steps: int) -> Adam:
         """The same with so many steps."""
@@ -117,7 +125,7 @@ class Adam:
     def minimise(
         self, local: ClientStack, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0
     ) -> Tensor:
-        theta = theta.clone()
+        theta, lr = theta.clone(), _decayed(self.lr, self.decay, local)
         m, v = torch.zeros_like(theta), torch.zeros_like(theta)
         schedule = local.batches(self.batch, epochs=self.epochs, steps=self.steps, start=start, stream=stream)
         for t, (a, batch) in enumerate(schedule, start=1):
@@ -129,7 +137,7 @@ class Adam:
             m[:a].lerp_(g, 1 - self.beta1)
             v[:a].mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
             scale = (v[:a] / (1 - self.beta2**t)).sqrt_().add_(self.eps)
-            now.addcdiv_(m[:a], scale, value=-self.lr / (1 - self.beta1**t))
+            now.addcdiv_(m[:a], scale, value=-lr / (1 - self.beta1**t))
         return theta
 
 

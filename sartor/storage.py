@@ -60,9 +60,9 @@ def _sync(folder: Path) -> None:
         os.close(handle)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, durable: bool = True) -> None:
     """Write a text file atomically."""
-    with replacing(path) as temporary:
+    with replacing(path, durable) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

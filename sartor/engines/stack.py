@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..client_table import row_of
-from ..core import Back, Batch, ClientLoss, Coupling, Dense, Plan, State, Task, weights_of
+from ..core import WHOLE, Back, Batch, ClientLoss, Coupling, Dense, Plan, State, Task, weights_of
 from ..couplings import Free, Quadratic
 from ..data.clients import Clients
 from ..errors import SartorError, need
@@ -48,6 +48,7 @@ class Stack:
         self.samples = torch.as_tensor(self.counts, device=data.x.device)
         self.most_steps: int | None = None  # of a client in this round; none: as many as the method likes
         self._work, self._places = _Work(len(ids)), np.arange(len(ids))
+        self._one_layer: _Counted | None = None  # what `objective` has gathered
         self._orders: dict[tuple[int, int], tuple[int, tuple[Tensor, Tensor, Tensor]]] = {}
 
     # --- training ---------------------------------------------------------------------------------------------------
@@ -196,9 +197,11 @@ class Stack:
         dense = convex.one_layer(self.task.dense)
         if dense is None:
             return _FullPasses(self)
-        _, batch = next(self._sweep("train", int(self.counts.max())))
-        own = batch._replace(weight=self._class_weighted(batch.y, batch.weight))
-        return _Counted(self, dense, own)
+        if self._one_layer is None:
+            _, batch = next(self._sweep("train", int(self.counts.max())))
+            own = batch._replace(weight=self._class_weighted(batch.y, batch.weight))
+            self._one_layer = _Counted(self, dense, own)
+        return self._one_layer
 
     def validation(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         count = torch.as_tensor(self.data.counts("validation")[self.ids], device=theta.device)
@@ -213,6 +216,7 @@ class Stack:
 
     def counting(self, rows: Tensor) -> Stack:
         made = copy.copy(self)
+        made._one_layer = None  # it counts at this one
         made._places = np.where(rows.cpu().numpy(), self._places, len(self._work.taken) - 1)
         return made
 
@@ -382,7 +386,7 @@ class _FullPasses:
     def grad(self, theta: Tensor) -> Tensor:
         return self._stack.full_grad(theta)
 
-    def hessian(self, theta: Tensor) -> Tensor:
+    def hessian(self, theta: Tensor, part: slice = WHOLE) -> Tensor:
         task = self._stack.task
         raise SartorError(
             "the newton solver needs a linear model (linear, softmax, or svm with squared-hinge loss); got "

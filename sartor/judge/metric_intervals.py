@@ -1,9 +1,9 @@
 """Metrics of weighted samples, many weightings at once: of every client, and of a thousand resamples of all samples.
 
 A resample draws each client's samples anew with replacement, as many as it has; how often a sample was drawn is its
-weight. A metric of weights [n, b] is a few matrix products. The values are those of `prediction_metrics`, which calls
-scikit-learn, to the last digits (tests/judge/test_metric_intervals.py); that would take 40 ms for a client with ten
-classes, and this takes less than one.
+weight. A metric of weights [n, b] is a few matrix products. The values are scikit-learn's to the last digits
+(tests/judge/test_prediction_metrics.py); that would take 40 ms for a client with ten classes, and this takes less than
+one.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _classes(names: Sequence[str], p: Predicted, w: np.ndarray) -> dict[str, np.
         out |= {name: _mean(np.stack([one[i] for one in found])) for i, name in enumerate(("auroc", "auprc"))}
     if p.kind == PROBABILITIES:
         own = np.clip(p.said[np.arange(len(p.y)), p.y], np.finfo(p.said.dtype).eps, 1)
-        over = (p.confidence - right) * (bins_of(p) == np.arange(BINS)[:, None])
+        over = (p.confidence - (p.first == p.y)) * (bins_of(p) == np.arange(BINS)[:, None])
         out |= {"log-loss": -np.log(own) @ w / total, "brier": brier_of_each(p) @ w / total}
         out |= {"ece": np.abs(over @ w).sum(0) / total}
     return out

@@ -24,7 +24,6 @@ from .prediction_metrics import (
     fitting,
     missing,
     reliability,
-    value,
 )
 from .significance import interval
 
@@ -82,7 +81,7 @@ def _one(each: Sequence[Predicted], names: Sequence[str], shown: Sequence[str], 
             rows[-1]["confusion"] = confusion(p) if len(p.y) and _whole(p) else None
     return {
         "averaged": {name: _averaged([own[name] for own in found]) for name in shown},
-        "pooled": {name: _pooled(name, pooled, ranges) for name in shown},
+        "pooled": {name: _pooled(one, ranges.get(name)) for name, one in values(shown, pooled).items()},
         "confusion": confusion(pooled) if pooled.kind != NUMBERS and _whole(pooled) else None,
         "reliability": reliability(pooled) if pooled.kind == PROBABILITIES and _whole(pooled) else None,
         "clients": rows,
@@ -95,7 +94,9 @@ def _whole(p: Predicted) -> bool:
 
 def _together(each: Sequence[Predicted]) -> Predicted:
     """All clients' samples, one client after the other."""
-    return Predicted(np.concatenate([p.y for p in each]), np.concatenate([p.said for p in each]), each[0].kind)
+    y, said = (np.concatenate([getattr(p, name) for p in each]) for name in ("y", "said"))
+    decided = any(p.answers is not None for p in each)
+    return Predicted(y, said, each[0].kind, np.concatenate([p.classes for p in each]) if decided else None)
 
 
 def _averaged(found: Sequence[float | None]) -> dict[str, Any]:
@@ -104,6 +105,6 @@ def _averaged(found: Sequence[float | None]) -> dict[str, Any]:
     return {"value": float(np.mean(known)) if known else None, "low": low, "high": high, "clients": len(known)}
 
 
-def _pooled(name: str, pooled: Predicted, ranges: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-    low, high = ranges.get(name, (None, None))
-    return {"value": value(name, pooled), "low": low, "high": high}
+def _pooled(value: float | None, between: tuple[float, float] | None) -> dict[str, Any]:
+    low, high = between or (None, None)
+    return {"value": value, "low": low, "high": high}

@@ -1,19 +1,19 @@
 """AUROC, AUPRC, log loss, calibration, MAE and the rest of what practitioners report, of a model's predictions.
 
-Values are scikit-learn's; the expected calibration error, which it does not have, is written out. Where a metric is not
-defined for some samples (AUROC where all are of one class) it is None, and `missing` says why.
+What each of them is; metric_intervals.py computes them. Values are scikit-learn's, but for the expected calibration
+error, which it does not have. Where a metric is not defined for some samples (AUROC where all are of one class) it is
+None, and `missing` says why.
 
     AUROC, AUPRC     of the second class in sorted order where there are two; else the mean over the classes that occur,
                      each against the rest (one-vs-rest, macro)
     sensitivity      recall of the second class in sorted order; specificity: recall of the first; two classes only
     balanced accuracy, macro F1     means over the classes that occur (F1: or are predicted)
     Brier            mean squared error of the second class's probability; with more classes summed over all of them
-    ECE              10 even bins of the predicted class's probability: mean |share that is right − mean probability|
+    ECE              10 even bins of the highest probability: mean |share that is right − mean probability|
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -32,16 +32,22 @@ class Predicted(NamedTuple):
     y: np.ndarray  # [n] classes 0..k−1, or numbers
     said: np.ndarray  # [n, k] probabilities or scores of the classes, or [n] numbers
     kind: str
+    answers: np.ndarray | None = None  # [n] the classes that were decided for, where a threshold decides
 
     @property
     def classes(self) -> np.ndarray:
-        """[n] the classes that were predicted: those of the highest probability or score."""
+        """[n] the classes that were predicted: those of the highest probability or score, if nothing else decides."""
+        return self.first if self.answers is None else self.answers
+
+    @property
+    def first(self) -> np.ndarray:
+        """[n] the classes of the highest probability or score."""
         found: np.ndarray = self.said.argmax(1)
         return found
 
     @property
     def confidence(self) -> np.ndarray:
-        """[n] the probabilities of the predicted classes."""
+        """[n] the probabilities of the most probable classes."""
         found: np.ndarray = self.said.max(1)
         return found
 
@@ -51,7 +57,6 @@ class Metric(NamedTuple):
 
     title: str
     kinds: tuple[str, ...]  # what it can be computed of
-    value: Callable[[Predicted], float]
     higher: bool = True  # the higher the better
     two: bool = False  # for two classes only
 
@@ -68,11 +73,6 @@ class Metric(NamedTuple):
     def score(self) -> str:
         """What that score is called."""
         return self.title if self.higher else f"−{self.title}"
-
-
-def value(name: str, predicted: Predicted) -> float | None:
-    """A metric of some predictions; None where it is not defined for them."""
-    return None if missing(name, predicted) else float(METRICS[name].value(predicted))
 
 
 def missing(name: str, predicted: Predicted) -> str:
@@ -93,59 +93,6 @@ def missing(name: str, predicted: Predicted) -> str:
     return ""
 
 
-# --- by scikit-learn, which is slow to import ------------------------------------------------------------------------
-
-
-def _by_class(score: Callable[[np.ndarray, np.ndarray], float], p: Predicted) -> float:
-    """Of the second class where there are two, else the mean over classes that occur, each against the rest."""
-    classes = [1] if p.said.shape[1] == 2 else np.unique(p.y)
-    return float(np.mean([score(p.y == c, p.said[:, c]) for c in classes]))
-
-
-def _auroc(p: Predicted) -> float:
-    from sklearn.metrics import roc_auc_score
-
-    return _by_class(roc_auc_score, p)
-
-
-def _auprc(p: Predicted) -> float:
-    from sklearn.metrics import average_precision_score
-
-    return _by_class(average_precision_score, p)
-
-
-def _accuracy(p: Predicted) -> float:
-    from sklearn.metrics import accuracy_score
-
-    return float(accuracy_score(p.y, p.classes))
-
-
-def _recall(p: Predicted, labels: np.ndarray) -> float:
-    from sklearn.metrics import recall_score
-
-    return float(recall_score(p.y, p.classes, labels=labels, average="macro"))
-
-
-def _f1(p: Predicted) -> float:
-    from sklearn.metrics import f1_score
-
-    return float(f1_score(p.y, p.classes, average="macro"))
-
-
-def _log_loss(p: Predicted) -> float:
-    from sklearn.metrics import log_loss
-
-    return float(log_loss(p.y, p.said, labels=np.arange(p.said.shape[1])))
-
-
-def _brier(p: Predicted) -> float:
-    from sklearn.metrics import brier_score_loss
-
-    if p.said.shape[1] == 2:
-        return float(brier_score_loss(p.y == 1, p.said[:, 1]))
-    return float(brier_of_each(p).mean())
-
-
 def brier_of_each(p: Predicted) -> np.ndarray:
     """[n] the squared error of each sample's probabilities; of two classes that of the second."""
     off = p.said - (p.y[:, None] == np.arange(p.said.shape[1]))
@@ -159,43 +106,20 @@ def bins_of(p: Predicted) -> np.ndarray:
     return found
 
 
-def _ece(p: Predicted) -> float:
-    over = p.confidence - (p.classes == p.y)
-    return float(np.abs(np.bincount(bins_of(p), over, BINS)).sum() / len(p.y))
-
-
-def _mae(p: Predicted) -> float:
-    from sklearn.metrics import mean_absolute_error
-
-    return float(mean_absolute_error(p.y, p.said))
-
-
-def _rmse(p: Predicted) -> float:
-    from sklearn.metrics import root_mean_squared_error
-
-    return float(root_mean_squared_error(p.y, p.said))
-
-
-def _r2(p: Predicted) -> float:
-    from sklearn.metrics import r2_score
-
-    return float(r2_score(p.y, p.said))
-
-
 METRICS: dict[str, Metric] = {
-    "auroc": Metric("AUROC", _CLASSES, _auroc),
-    "auprc": Metric("AUPRC", _CLASSES, _auprc),
-    "accuracy": Metric("accuracy", _CLASSES, _accuracy),
-    "balanced-accuracy": Metric("balanced accuracy", _CLASSES, lambda p: _recall(p, np.unique(p.y))),
-    "sensitivity": Metric("sensitivity", _CLASSES, lambda p: _recall(p, np.array([1])), two=True),
-    "specificity": Metric("specificity", _CLASSES, lambda p: _recall(p, np.array([0])), two=True),
-    "f1": Metric("macro F1", _CLASSES, _f1),
-    "log-loss": Metric("log loss", (PROBABILITIES,), _log_loss, higher=False),
-    "brier": Metric("Brier score", (PROBABILITIES,), _brier, higher=False),
-    "ece": Metric("ECE", (PROBABILITIES,), _ece, higher=False),
-    "mae": Metric("MAE", (NUMBERS,), _mae, higher=False),
-    "rmse": Metric("RMSE", (NUMBERS,), _rmse, higher=False),
-    "r2": Metric("R²", (NUMBERS,), _r2),
+    "auroc": Metric("AUROC", _CLASSES),
+    "auprc": Metric("AUPRC", _CLASSES),
+    "accuracy": Metric("accuracy", _CLASSES),
+    "balanced-accuracy": Metric("balanced accuracy", _CLASSES),
+    "sensitivity": Metric("sensitivity", _CLASSES, two=True),
+    "specificity": Metric("specificity", _CLASSES, two=True),
+    "f1": Metric("macro F1", _CLASSES),
+    "log-loss": Metric("log loss", (PROBABILITIES,), higher=False),
+    "brier": Metric("Brier score", (PROBABILITIES,), higher=False),
+    "ece": Metric("ECE", (PROBABILITIES,), higher=False),
+    "mae": Metric("MAE", (NUMBERS,), higher=False),
+    "rmse": Metric("RMSE", (NUMBERS,), higher=False),
+    "r2": Metric("R²", (NUMBERS,)),
 }
 # What a run can go by (--metric). The others say something of a model, but not how good it is.
 CHOOSABLE = ("accuracy", "auroc", "auprc", "balanced-accuracy", "f1", "log-loss", "brier", "r2", "mae", "rmse")
@@ -227,7 +151,7 @@ def confusion(p: Predicted) -> list[list[int]]:
 def reliability(p: Predicted) -> list[dict[str, float | int]]:
     """By bin of confidence that has samples: its bounds, how many there are, how sure the model is of them in the mean,
     and which share of them it predicts rightly."""
-    at, right = bins_of(p), p.classes == p.y
+    at, right = bins_of(p), p.first == p.y
     rows: list[dict[str, float | int]] = []
     for i in np.unique(at):
         here = at == i

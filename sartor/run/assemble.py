@@ -23,6 +23,7 @@ from ..engines.local import problem_of
 from ..engines.predictions import kind_of
 from ..engines.threads import cores, one_thread
 from ..errors import SartorError, need, one_of, unknown
+from ..judge import decisions
 from ..judge.prediction_metrics import CHOOSABLE, METRICS, NUMBERS, SCORES
 from ..methods import entry
 from ..tasks.frozen import digest, own_copy
@@ -52,6 +53,7 @@ _LATER = (
     "metric",
     "class_weights",
     "personal",
+    "folds",
 )  # settings that runs of before do not have: where they change nothing, these can go on
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -365,6 +367,8 @@ def prepare(
     task.probe(seen.x[:1], seen.y[:1])
     task.class_weights = _class_weights(class_weights, task, clients)
     task.named_metric = _named_metric(evaluation.metric, metric, task, clients, traffic)
+    there = int(clients.counts("validation").sum())
+    decisions.check(evaluation.calibrate, evaluation.threshold, kind_of(task, clients), clients.classes, there)
     problem = problem_of(task, seen, seed, pretrained)
     server, start = method.init(problem)
     played = _with_aggregator(method, method.shared(server) is not None, cohort, len(clients))
@@ -401,6 +405,8 @@ def prepare(
         "compress_down": _spelled(down),
         "oracle": evaluation.oracle,
         "metric": task.named_metric,
+        "calibrate": evaluation.calibrate,
+        "threshold": evaluation.threshold,
     }
     late = None if unseen is None else unseen.to(device, dtype)
     return Result(run, task, clients, settings | (about or {}), privacy, late, federation.unseen_steps, kept)

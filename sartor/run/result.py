@@ -18,6 +18,7 @@ from ..core import State
 from ..data.clients import PARTS, Clients
 from ..data.inputs import Inputs
 from ..errors import SartorError, need, one_of, unknown
+from ..judge.decisions import Decision
 from ..judge.metrics import SHARES, Scores, choose, judge, with_chosen
 from ..methods.parts.own_parts import OwnParts
 from ..storage import save_tensors, write_json, write_text
@@ -27,6 +28,7 @@ from ..wrappers.base import Wrapper
 from ..wrappers.privacy import Privacy
 from . import export, metrics_file, newcomers, privacy_account
 from .rounds import BestRound, Run
+from .separated import separated
 from .undertrained import undertrained
 
 
@@ -102,8 +104,18 @@ class Result:
                 *self._adapters(),
                 *self.history[-1]["warnings"],
                 *undertrained(self.history, run.problem.clients, run.cohort, run.method.train_all),
+                *self._separated(),
             ],
         }
+
+    def _separated(self) -> list[str]:
+        """Of linear models that were solved to the end, with one for each client."""
+        solver = self.settings["settings"].get("solver")
+        to_the_end = self.run.method.models == "one layer" or (solver or {}).get("kind") in ("newton", "lbfgs")
+        here = to_the_end and self.data.classes is not None and metrics_file.samples_are_here(self.data)
+        if not here or not self.run.problem.convex or "personal" not in self._personal:
+            return []
+        return separated(self.task, self._seen_data, self._personal["personal"])
 
     def _spent(self, judged: dict[str, Any]) -> dict[str, Any]:
         """What was to be had for the bytes: accuracy per megabyte up and down, and what it took to reach the target."""
@@ -202,14 +214,30 @@ class Result:
         """What `metrics` gives; None where there is nothing to measure."""
         if not metrics_file.samples_are_here(self.data):
             return None
+        picked, benign, seed = choose(self.scores), ~self.run.hostile, self.settings["seed"]
+        return metrics_file.metrics_of(self.task, self._seen_data, self._thetas, picked, benign, seed, self.decisions)
+
+    @property
+    def _thetas(self) -> dict[str, torch.Tensor]:
         both = {"personal": self._personal.get("personal"), "global": self._common("global")}
-        thetas = {name: theta for name, theta in both.items() if theta is not None}
-        picked, benign = choose(self.scores), ~self.run.hostile
-        seen = self.data if self.frozen is None else replace(self.data, x=self.frozen.of_all)
-        return metrics_file.metrics_of(self.task, seen, thetas, picked, benign, self.settings["seed"])
+        return {name: theta for name, theta in both.items() if theta is not None}
+
+    @cached_property
+    def decisions(self) -> list[Decision] | None:
+        """What each client's chosen model is followed by (Evaluation's calibrate and threshold); None: by nothing, the
+        most probable class is its answer."""
+        asked = {"calibrate": "none", "threshold": "none", "metric": None} | self.settings
+        if asked["calibrate"] == asked["threshold"] == "none" or not metrics_file.samples_are_here(self.data):
+            return None
+        return metrics_file.decisions_of(self.task, self._seen_data, self._thetas, choose(self.scores), asked)
+
+    @property
+    def _seen_data(self) -> Clients:
+        """The clients as the task takes them."""
+        return self.data if self.frozen is None else replace(self.data, x=self.frozen.of_all)
 
     def _seen(self, clients: Clients) -> Clients:
-        """Clients as the task takes them."""
+        """The same of other clients."""
         return clients if self.frozen is None else replace(clients, x=self.frozen.of(clients.x))
 
     def perplexity(self, model: str = "chosen", part: str = "test") -> np.ndarray:
@@ -313,13 +341,15 @@ class Result:
         )
         about = {"model": self.settings["model"], "named": self.settings["model"] in models.NAMES}
         about |= {"method": self.settings["method"], "which": which, "client": self.data.names[at]}
-        return export.write(Path(path), module.cpu(), inputs, at, about)
+        decided = self.decisions[at] if self.decisions is not None and model == "chosen" else None
+        return export.write(Path(path), module.cpu(), inputs, at, about, decided)
 
     # --- files --------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> Path:
         """Write clients.json, history.jsonl, models/ (each file with a checksum), inputs.json (how samples are read),
-        FedAMP's collaboration.json, metrics.json (`metrics`) and, last, summary.json."""
+        FedAMP's collaboration.json, metrics.json (`metrics`), decisions.json where answers are more than the most
+        probable class (`decisions`) and, last, summary.json."""
         folder = Path(folder)
         write_json(folder / "clients.json", self.clients)
         write_history(folder, self.history)
@@ -340,6 +370,10 @@ class Result:
             write_json(folder / "collaboration.json", {"names": self.data.names, "weights": xi.double().tolist()})
         if self.measured is not None:
             write_json(folder / "metrics.json", self.measured)
+        if self.decisions is not None:
+            rows = [{"name": n, **d.plain()} for n, d in zip(self.data.names, self.decisions, strict=True)]
+            asked = {k: self.settings[k] for k in ("calibrate", "threshold")}
+            write_json(folder / "decisions.json", {**asked, "clients": rows})
         write_json(folder / "summary.json", self.summary)  # last: its presence says that the run is complete
         return folder
 
@@ -371,6 +405,7 @@ def _one_client(data: tuple[Any, Any], like: Clients) -> Clients:
     return Clients.from_parts([{"train": (x.astype(np.float64), y)}], like.classes)
 
 
-def write_history(folder: Path, history: list[dict[str, Any]]) -> None:
+def write_history(folder: Path, history: list[dict[str, Any]], durable: bool = True) -> None:
     """history.jsonl: a line per evaluated round."""
-    write_text(folder / "history.jsonl", "".join(json.dumps(line, allow_nan=False) + "\n" for line in history))
+    text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in history)
+    write_text(folder / "history.jsonl", text, durable)

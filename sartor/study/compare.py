@@ -75,10 +75,11 @@ class Comparison:
 
     def left(self) -> float | None:
         """The seconds that the cells to come will take, if they take as long as their method's have; None: no idea."""
-        known = [t for times in self.took.values() for t in times]
-        if not known:
+        means = {method: sum(times) / len(times) for method, times in self.took.items()}
+        if not means:
             return None
-        return float(sum(np.mean(self.took.get(method) or known) for method in self.plan[len(self.cells) :]))
+        usual = sum(map(sum, self.took.values())) / sum(map(len, self.took.values()))
+        return sum(means.get(method, usual) for method in self.plan[len(self.cells) :])
 
     def rows(self) -> list[dict[str, Any]]:
         """A row per method and scenario, averaged over seeds; in the order they were asked for."""
@@ -219,7 +220,10 @@ def compare(
         if seed == seeds[0]:  # whatever can be refused is refused before the first round
             for recipe in plain.values():
                 assemble(recipe, clients)
-            refused = {cell: _refusal(_recipe(base, cell[1], cell[0], settings), clients) for cell in cells}
+            others = [cell for cell in cells if cell[0] != PLAIN]
+            refused = dict.fromkeys(cells) | {
+                (scenario, m): _refusal(_recipe(base, m, scenario, settings), clients) for scenario, m in others
+            }
             need(None in refused.values(), f"nothing is left to run: {refused[cells[0]]}")
         for scenario, method in cells:
             recipe = _recipe(base, method, scenario, settings).replace(seed=seed)

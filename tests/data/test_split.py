@@ -236,3 +236,11 @@ def test_statistics_of_all_clients_are_not_used_where_privacy_is_promised() -> N
     private = Recipe(**own, dp_noise=1.0)
     assert resolve(private).columns == "own" and target_of(private) == "raw"
     assert resolve(private.replace(columns="pooled")).columns == "pooled"
+
+
+def test_digits_are_scikit_learns() -> None:
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    found = load("digits")
+    assert np.array_equal(found.x, (x / 16).astype(np.float32)) and np.array_equal(found.y, y)

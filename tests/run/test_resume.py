@@ -209,7 +209,7 @@ def test_other_data_under_the_same_name_are_refused(tmp_path: Path) -> None:
     table = hospitals(tmp_path / "visits.csv")
     with stop_in_round(5):
         sartor(*SHORT, "--data", table, *OWN, "--out", tmp_path / "A")
-    table.write_text(table.read_text().replace("east", "west"))
+    table.write_text(table.read_text().replace("east", "west", 3))
     assert "other data" in refused("run", "--resume", tmp_path / "A")
 
 
@@ -282,14 +282,14 @@ def test_a_disk_that_is_full_for_real(tmp_path: Path) -> None:
 def test_a_full_disk_at_any_file(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good(*SHORT, "--out", tmp_path / "A")
     before = files(tmp_path / "A")
-    fsync, target = os.fsync, f".{file}.part"
+    replace = os.replace
 
-    def full(handle: int) -> None:
-        if Path(f"/proc/self/fd/{handle}").resolve().name == target:
+    def full(source: Path, target: Path) -> None:
+        if target.name == file:
             raise OSError(errno.ENOSPC, "No space left on device")
-        fsync(handle)
+        replace(source, target)
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "replace", full)
     line = refused("run", "--resume", tmp_path / "A", "--rounds", 12, "--quiet")
     assert "No space left" in line and file in line
     after = files(tmp_path / "A")

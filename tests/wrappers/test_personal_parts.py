@@ -139,3 +139,17 @@ def test_bad_parts_are_one_line(parts: str, said: str) -> None:
 def test_a_model_of_one_layer_has_no_head() -> None:
     with pytest.raises(st.SartorError, match="--personal head splits a model into representation and head"):
         st.fit(st.FedAvg(), st.models.layers(5, 3), ragged(), rounds=1, personal="head")
+
+
+def test_a_newcomer_s_own_part_can_be_solved_to_the_end() -> None:
+    """Own intercepts of a linear model, by Newton: at the end their slope is zero, and the shared part is untouched."""
+    clients = ragged().to(dtype=torch.float64)
+    data = (clients.x[20:60].numpy(), clients.y[20:60].numpy())
+    execution = st.Execution(dtype="float64")
+    method = st.FedAvg(solver=st.Newton(ridge=0.0))
+    result = st.fit(method, st.models.layers(5, 3), clients, rounds=1, personal="bias", execution=execution)
+    model = result.newcomer(data, steps=3)
+    loss = torch.nn.functional.cross_entropy(model(torch.as_tensor(data[0])), torch.as_tensor(data[1]))
+    weight, bias = torch.autograd.grad(loss, list(model.parameters()))
+    assert float(bias.abs().max()) < 1e-6 < float(weight.abs().max())
+    assert torch.equal(model[1].weight.reshape(-1), result.run.server["w"])  # type: ignore[index, union-attr]
