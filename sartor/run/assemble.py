@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 import warnings
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ _LATER = (
     "metric",
     "class_weights",
 )  # settings that runs of before do not have: where they change nothing, these can go on
+Tasks = dict[Hashable, ModelTask]
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -244,8 +246,11 @@ def assemble(recipe: Recipe, clients: Clients, folder: Path | None = None) -> Re
     return assembled(recipe, clients, folder)[0]
 
 
-def assembled(recipe: Recipe, clients: Clients, folder: Path | None = None) -> tuple[Result, Recipe]:
-    """The same, and the complete recipe."""
+def assembled(
+    recipe: Recipe, clients: Clients, folder: Path | None = None, tasks: Tasks | None = None
+) -> tuple[Result, Recipe]:
+    """The same, and the complete recipe. `tasks` are those that runs of one study have made already: they are used
+    again, by one run at a time."""
     method = _method(recipe)
     full = _completed(recipe, clients, method)
     exact = [k for k, v in full.settings.items() if isinstance(v, dict) and v.get("kind") == "exact"]
@@ -254,9 +259,11 @@ def assembled(recipe: Recipe, clients: Clients, folder: Path | None = None) -> t
         f"the exact solver needs linear with squared loss; got {full.model} with {full.loss}. Use sgd or inexact.",
     )
     about = {name: getattr(full, name) for name in ("method", "data", "partition", "model", "seed", "local_steps")}
+    mark = full.model, full.loss, str(full.dtype), full.device, tuple(clients.x.shape[1:]), clients.classes
+    task = None if tasks is None else tasks.get(mark)
     result = prepare(
         method,
-        _model(full, clients),
+        _model(full, clients) if task is None else task.original,
         clients,
         recipe.rounds,
         seed=recipe.seed,
@@ -270,7 +277,10 @@ def assembled(recipe: Recipe, clients: Clients, folder: Path | None = None) -> t
         evaluation=recipe.group(Evaluation),
         folder=folder,
         about=about,
+        task=task,
     )
+    if tasks is not None:
+        tasks.setdefault(mark, result.task)
     return result, full
 
 
@@ -307,8 +317,10 @@ def prepare(
     evaluation: Evaluation | None = None,
     folder: Path | None = None,
     about: dict[str, Any] | None = None,
+    task: ModelTask | None = None,
 ) -> Result:
-    """Everything a run needs, before its first round; `fit` says what the arguments are.
+    """Everything a run needs, before its first round; `fit` says what the arguments are. `task`: what another run has
+    made of the same model, loss and shapes of data.
 
     With attackers but no attack nobody attacks, and the same clients as with one are left out of the scores.
     """
@@ -335,9 +347,12 @@ def prepare(
     hostile = hostile_clients(len(clients), share, seed)
     clients = clients.to(device, dtype)
     clients = hostility.data(clients, hostile, seed) if hostile else clients
-    own = copy.deepcopy(model).to(device, dtype)  # the user's model stays as it is
-    task = ModelTask(own, loss, compile=compile, metric=metric)
-    _check_fit(task, clients)
+    if task is None:
+        own = copy.deepcopy(model).to(device, dtype)  # the user's model stays as it is
+        task = ModelTask(own, loss, compile=compile, metric=metric)
+        _check_fit(task, clients)
+    else:
+        task = copy.copy(task)
     task.class_weights = _class_weights(class_weights, task, clients)
     task.named_metric = _named_metric(evaluation.metric, metric, task, clients, traffic)
     problem = problem_of(task, clients, seed, pretrained)

@@ -44,8 +44,8 @@ class OneLayer:
             each = (1 - self.y * z[..., 0]).clamp(min=0) ** 2
         return (each * self.weight).sum(1)
 
-    def grad(self, theta: Tensor) -> Tensor:
-        """[c, d] → [c, d]."""
+    def grad(self, theta: Tensor, at_work: Tensor | None = None) -> Tensor:
+        """[c, d] → [c, d]; who counts work, counts that of those at work."""
         z = self._outputs(theta)
         if self.loss_name == "cross-entropy":
             slope = torch.softmax(z, -1)
@@ -59,8 +59,7 @@ class OneLayer:
 
     def hessian(self, theta: Tensor) -> Tensor:
         """[c, d] → [c, d, d]."""
-        c, _, p = self.X.shape
-        out = self.X.new_empty(c, self.k, p, self.k, p)
+        out = self.X.new_empty(len(theta), self.k, self.X.shape[2], self.k, self.X.shape[2])
         if self.loss_name == "cross-entropy":
             prob = torch.softmax(self._outputs(theta), -1)
             for i in range(self.k):
