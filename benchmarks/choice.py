@@ -36,7 +36,7 @@ FOLDS = 4
 HELD = {"8%": 0.1, "15%": 0.15 / 0.8, "20%": 0.25}  # of what is not test data: a fifth of every client's samples is
 SPLITS = ("8%", "20%", "none", "15%", *(f"fold {j}" for j in range(FOLDS - 1)))  # the last fold is the split of 20%
 METHODS: dict[str, dict[str, Any]] = {
-    "flame": {},  # with rho = lam / clients, see `recipe`
+    "flame": {"lam": 0.1, "anchor": "local"},  # with rho = lam / clients, see `recipe`
     "pfedme": {},
     "ditto": {},
     "fedavg-ft": {},
@@ -309,7 +309,25 @@ def table(folder: Path) -> None:
             each = [_delivered(way, {s: k.get(cell) for s, k in kept.items()}) for cell in found if cell[0] == name]
             row.append("" if None in each else f"{np.mean([v for v in each if v is not None]):.1f}")
         print(f"| {way} | {trainings} | " + " | ".join(row) + " |")
+    leads(kept, names)
     promises(found, [n for n in names if "schools" not in n])
+
+
+def leads(kept: dict[str, dict[tuple[str, str], list[Kept]]], names: Sequence[str]) -> None:
+    """Where the delivered models are trained on all samples: points over the better of always personal and always
+    global, which are trained on all, too."""
+    print("\n| over the better, trained on all | " + " | ".join(names) + " |\n" + "|---" * (len(names) + 1) + "|")
+    for way in ("20%, then train on all", "4 folds, then train on all"):
+        row = []
+        for name in names:
+            over = []
+            for cell in (c for c in kept["none"] if c[0] == name):
+                whole = kept["none"][cell]
+                best = max(points(whole, [always(a)(k) for k in whole]) for a in (PERSONAL, GLOBAL))
+                value = _delivered(way, {s: k.get(cell) for s, k in kept.items()})
+                over.append(np.nan if value is None else value - best)
+            row.append("" if np.isnan(over).any() else f"{np.mean(over):+.1f}".replace("-", "−"))
+        print(f"| {way} | " + " | ".join(row) + " |")
 
 
 def promises(found: dict[tuple[str, str], list[Kept]], names: Sequence[str]) -> None:

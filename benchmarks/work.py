@@ -59,7 +59,7 @@ LAM, RHO, MU, ETA, LOCAL_STEPS = 0.1, 0.03, 0.1, 0.5, 5
 METHODS: dict[str, Callable[[Work], Method]] = {
     "fedavg": lambda k: st.FedAvg(solver=st.SGD(lr=k.lr, batch=k.batch)),
     "fedprox": lambda k: st.FedAvg(mu=MU, solver=st.SGD(lr=k.lr, batch=k.batch)),
-    "flame": lambda k: st.FLAME(lam=LAM, rho=RHO, solver=st.SGD(lr=k.lr, batch=k.batch)),
+    "flame": lambda k: st.FLAME(lam=LAM, rho=RHO, anchor="local", solver=st.SGD(lr=k.lr, batch=k.batch)),
     "pfedme": lambda k: st.PFedMe(
         lam=LAM, eta=ETA, R=k.steps, solver=st.SGD(lr=k.lr, batch=k.batch, steps=LOCAL_STEPS, reuse=True)
     ),

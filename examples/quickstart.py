@@ -15,7 +15,7 @@ def main() -> None:
     clients = st.data.load("digits").split(st.Hybrid(labels=2, beta=0.5), clients=10, seed=0)
     model = st.models.layers(64, 32, 10)  # or any nn.Module
 
-    together = st.fit(st.FLAME(lam=0.1), model, clients, rounds=20, seed=0)
+    together = st.fit(st.FLAME(), model, clients, rounds=20, seed=0)
     alone = st.fit(st.LocalOnly(), model, clients, rounds=20, seed=0)
 
     # For each client: local, global, personal, and chosen (one of the last two or a mixture, by validation data).

@@ -24,6 +24,7 @@ Server = dict[str, Any]  # tensors, and Rows where the server remembers somethin
 Number = float | Tensor  # a setting: one number, or a column [c, 1] with each client's own
 Pull = Callable[[Tensor, Number], None]  # a coupling's own step, in place
 Back = Callable[[Tensor], Tensor]  # ∂/∂outputs → ∂/∂θ
+WHOLE = slice(None)  # all coordinates of a model
 Stage = Literal["train", "evaluate", "diagnose", "personal", "states"]  # what clients can be asked to do
 
 
@@ -98,8 +99,8 @@ class ClientLoss(Protocol):
         """[c, d] → [c, d]; `at_work` [c]: of whom it is counted as work, none: of all."""
         ...
 
-    def hessian(self, theta: Tensor) -> Tensor:
-        """[c, d] → [c, d, d]; refused where the model is not one linear layer."""
+    def hessian(self, theta: Tensor, part: slice = WHOLE) -> Tensor:
+        """[c, d] → [c, k, k], of the coordinates in `part`; refused where the model is not one linear layer."""
         ...
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from .core import ClientLoss, ClientStack, Coupling, Number, Plan
 from .couplings import Free, Quadratic, subtract_
 from .errors import need, not_negative, positive
 
+Rate = TypeVar("Rate", float, Tensor)  # one step size, or a column
 _DENSE = 256  # parameters up to which a curvature [d, d] of each client is cheaper than more steps
 _HALVINGS = 40  # of a step that does not descend
 
@@ -31,7 +32,13 @@ class Solver(Protocol):
         ...
 
 
-def _check_schedule(owner: str, epochs: int, steps: int | None, batch: int) -> None:
+def _decayed(lr: Rate, decay: float | None, local: ClientStack) -> Rate:
+    """The step size in this round."""
+    return lr if decay is None else lr * decay**local.round
+
+
+def _check_schedule(owner: str, epochs: int, steps: int | None, batch: int, decay: float | None = None) -> None:
+    need(decay is None or 0 < decay <= 1, f"{owner} needs a decay above 0 and up to 1; got {decay}.")
     need(epochs >= 1, f"{owner} needs epochs >= 1; got {epochs}.")
     need(steps is None or steps >= 1, f"{owner} needs steps >= 1 (or none, to count epochs); got {steps}.")
     need(
@@ -45,7 +52,7 @@ def _check_schedule(owner: str, epochs: int, steps: int | None, batch: int) -> N
 class SGD:
     """Stochastic gradient descent: `epochs` passes over the client's data, or `steps` minibatch steps.
 
-    `reuse` takes all steps on one minibatch (pFedMe's K steps on D).
+    `decay` multiplies the step size after each round. `reuse` takes all steps on one minibatch (pFedMe's K steps on D).
     """
 
     lr: float = 0.1
@@ -55,6 +62,7 @@ class SGD:
     momentum: float = 0.0
     weight_decay: float = 0.0
     reuse: bool = False
+    decay: float | None = None
     columns: ClassVar[tuple[str, ...]] = ("lr", "weight_decay")
 
     def __post_init__(self) -> None:
@@ -62,7 +70,7 @@ class SGD:
         not_negative("SGD", momentum=self.momentum, weight_decay=self.weight_decay)
         need(self.momentum < 1, f"SGD needs momentum < 1; got {self.momentum}.")
         need(not self.reuse or self.steps is not None, "SGD with reuse needs steps: how many to take on the one batch.")
-        _check_schedule("SGD", self.epochs, self.steps, self.batch)
+        _check_schedule("SGD", self.epochs, self.steps, self.batch, self.decay)
 
     def lasting(self, steps: int) -> SGD:
         """The same with so many steps."""
@@ -71,11 +79,11 @@ class SGD:
     def minimise(
         self, local: ClientStack, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0
     ) -> Tensor:
-        theta = theta.clone()
+        theta, lr = theta.clone(), _decayed(self.lr, self.decay, local)
         speed = torch.zeros_like(theta) if self.momentum else None
         steps, repeats = (1, self.steps or 1) if self.reuse else (self.steps, 1)
         if speed is None and not _is_some(self.weight_decay):
-            local.descend_(theta, Plan(self.batch, self.epochs, steps, start, stream, repeats, self.lr), coupling)
+            local.descend_(theta, Plan(self.batch, self.epochs, steps, start, stream, repeats, lr), coupling)
             return theta
         for a, batch in local.batches(self.batch, epochs=self.epochs, steps=steps, start=start, stream=stream):
             now = theta[:a]
@@ -86,13 +94,13 @@ class SGD:
                     subtract_(g, now, -self.weight_decay)
                 if speed is not None:
                     g = speed[:a].mul_(self.momentum).add_(g)
-                subtract_(now, g, self.lr)
+                subtract_(now, g, lr)
         return theta
 
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam with fresh moments at every call; weight decay is added to the gradient."""
+    """Adam with fresh moments at every call; weight decay is added to the gradient. `decay` as in SGD."""
 
     lr: float = 1e-3
     epochs: int = 1
@@ -102,6 +110,7 @@ class Adam:
     beta2: float = 0.999
     weight_decay: float = 0.0
     eps: float = 1e-8
+    decay: float | None = None
 
     def __post_init__(self) -> None:
         positive("Adam", lr=self.lr, eps=self.eps)
@@ -110,7 +119,7 @@ class Adam:
             0 <= self.beta1 < 1 and 0 <= self.beta2 < 1,
             f"Adam needs beta1 and beta2 in [0, 1); got {self.beta1} and {self.beta2}.",
         )
-        _check_schedule("Adam", self.epochs, self.steps, self.batch)
+        _check_schedule("Adam", self.epochs, self.steps, self.batch, self.decay)
 
     def lasting(self, steps: int) -> Adam:
         """The same with so many steps."""
@@ -119,7 +128,7 @@ class Adam:
     def minimise(
         self, local: ClientStack, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0
     ) -> Tensor:
-        theta = theta.clone()
+        theta, lr = theta.clone(), _decayed(self.lr, self.decay, local)
         m, v = torch.zeros_like(theta), torch.zeros_like(theta)
         schedule = local.batches(self.batch, epochs=self.epochs, steps=self.steps, start=start, stream=stream)
         for t, (a, batch) in enumerate(schedule, start=1):
@@ -131,7 +140,7 @@ class Adam:
             m[:a].lerp_(g, 1 - self.beta1)
             v[:a].mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
             scale = (v[:a] / (1 - self.beta2**t)).sqrt_().add_(self.eps)
-            now.addcdiv_(m[:a], scale, value=-self.lr / (1 - self.beta1**t))
+            now.addcdiv_(m[:a], scale, value=-lr / (1 - self.beta1**t))
         return theta
 
 

@@ -54,6 +54,20 @@ def test_solvers_step_like_pytorch_s(solver: Solver, theirs: object) -> None:
     assert torch.equal(start, s.task.init(1))  # the start is left as it was
 
 
+@pytest.mark.parametrize("solver", [st.SGD, st.Adam])
+def test_steps_become_shorter_from_round_to_round(solver: type[st.SGD] | type[st.Adam]) -> None:
+    """In round 3 a decay of 1/2 has made the step an eighth of the first."""
+    s = one_client()
+    s.round = 3
+    start = s.task.init(1)[None]
+    ours = solver(lr=0.1, steps=4, batch=7, decay=0.5).minimise(s, start, Free())
+    assert torch.equal(ours, solver(lr=0.0125, steps=4, batch=7).minimise(s, start, Free()))
+    assert not torch.equal(ours, solver(lr=0.1, steps=4, batch=7).minimise(s, start, Free()))
+    for bad in (0.0, 1.1, float("nan")):
+        with pytest.raises(st.SartorError, match="a decay above 0 and up to 1"):
+            solver(decay=bad)
+
+
 def test_reuse_takes_all_steps_on_one_batch() -> None:
     s = one_client()
     start = s.task.init(1)[None]

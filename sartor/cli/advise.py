@@ -15,11 +15,14 @@ from .options import Json, OwnSteps, Quiet, asked, check_steps, takes
 if TYPE_CHECKING:
     from ..study.advise import Advice
 
-UNUSED = ("method", "aggregator", "store", "device")
+UNUSED = (
+    *("method", "aggregator", "store", "device"),
+    *("evaluate_every", "checkpoint_every", "diagnostics", "report", "oracle"),
+)
 
 
 @app.command()
-@takes("data", "method", "execution", without=UNUSED, other={"rounds": 30})
+@takes("data", "method", "execution", "evaluation", without=UNUSED, other={"rounds": 30})
 def advise(
     ctx: typer.Context,
     methods: Annotated[
@@ -87,7 +90,8 @@ def _show(advice: Advice, folder: Path | None) -> None:
         gain, error = advice.gain(m)
         over = "" if m == ALONE else f"{gain:+.3f} ± {error:.3f}"
         rows.append([m, f"{advice.mean(m):.3f}", over, set_line(advice.candidates[m].method, advice.best(m).settings)])
-    out.print(terminal.lines("kept-back samples (no test data)", ["method", "score", "over local", "settings"], rows))
+    heads = ["method", "score", "over local", "settings"]
+    out.print(terminal.lines(f"{advice.scored}; kept-back samples (no test data)", heads, rows))
     if advice.table is not None:
         out.print(terminal.work_of(advice.table.rows()))
     for line in advice.words():

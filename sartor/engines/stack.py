@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..client_table import row_of
-from ..core import Back, Batch, ClientLoss, Coupling, Dense, Plan, State, Task, weights_of
+from ..core import WHOLE, Back, Batch, ClientLoss, Coupling, Dense, Plan, State, Task, weights_of
 from ..couplings import Free, Quadratic, subtract_
 from ..data.clients import Clients
 from ..errors import SartorError, need
@@ -58,6 +58,7 @@ class Stack:
         self.samples = torch.as_tensor(self.counts, device=data.x.device)
         self.most_steps: int | None = None  # of a client in this round; none: as many as the method likes
         self._work, self._places = _Work(len(ids)), np.arange(len(ids))
+        self._one_layer: _Counted | _CountedShared | None = None  # what `objective` has gathered
         self._orders: dict[tuple[int, int], tuple[int, tuple[Tensor, Tensor, Tensor]]] = {}
 
     # --- training ---------------------------------------------------------------------------------------------------
@@ -211,9 +212,11 @@ class Stack:
         dense = convex.one_layer(self.task.dense)
         if dense is None:
             return _FullPasses(self)
-        if (copies := self._copies()) > 1 and (shared := self._shared_layer(dense, copies)) is not None:
-            return _CountedShared(self, shared)
-        return _Counted(self, dense, self._whole())
+        if self._one_layer is None:
+            copies = self._copies()
+            shared = self._shared_layer(dense, copies) if copies > 1 else None
+            self._one_layer = _Counted(self, dense, self._whole()) if shared is None else _CountedShared(self, shared)
+        return self._one_layer
 
     def _whole(self) -> Batch:
         """All training samples, as they count in training."""
@@ -254,6 +257,7 @@ class Stack:
 
     def counting(self, rows: Tensor) -> Stack:
         made = copy.copy(self)
+        made._one_layer = None  # it counts at this one
         made._places = np.where(rows.cpu().numpy(), self._places, len(self._work.taken) - 1)
         return made
 
@@ -436,7 +440,7 @@ class _FullPasses:
     def grad(self, theta: Tensor, at_work: Tensor | None = None) -> Tensor:
         return (self._stack if at_work is None else self._stack.counting(at_work)).full_grad(theta)
 
-    def hessian(self, theta: Tensor) -> Tensor:
+    def hessian(self, theta: Tensor, part: slice = WHOLE) -> Tensor:
         task = self._stack.task
         raise SartorError(
             "the newton solver needs a linear model (linear, softmax, or svm with squared-hinge loss); got "

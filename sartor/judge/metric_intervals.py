@@ -92,7 +92,7 @@ def _classes(names: Sequence[str], p: Predicted, w: np.ndarray) -> dict[str, np.
         out |= {name: _mean(np.stack([one[i] for one in found])) for i, name in enumerate(("auroc", "auprc"))}
     if p.kind == PROBABILITIES:
         own = np.clip(p.said[np.arange(len(p.y)), p.y], np.finfo(p.said.dtype).eps, 1)
-        over = (p.confidence - right) * (bins_of(p) == np.arange(BINS)[:, None])
+        over = (p.confidence - (p.first == p.y)) * (bins_of(p) == np.arange(BINS)[:, None])
         out |= {"log-loss": -np.log(own) @ w / total, "brier": brier_of_each(p) @ w / total}
         out |= {"ece": np.abs(over @ w).sum(0) / total}
     return out

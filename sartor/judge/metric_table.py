@@ -94,7 +94,9 @@ def _whole(p: Predicted) -> bool:
 
 def _together(each: Sequence[Predicted]) -> Predicted:
     """All clients' samples, one client after the other."""
-    return Predicted(np.concatenate([p.y for p in each]), np.concatenate([p.said for p in each]), each[0].kind)
+    y, said = (np.concatenate([getattr(p, name) for p in each]) for name in ("y", "said"))
+    decided = any(p.answers is not None for p in each)
+    return Predicted(y, said, each[0].kind, np.concatenate([p.classes for p in each]) if decided else None)
 
 
 def _averaged(found: Sequence[float | None]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ None, and `missing` says why.
     sensitivity      recall of the second class in sorted order; specificity: recall of the first; two classes only
     balanced accuracy, macro F1     means over the classes that occur (F1: or are predicted)
     Brier            mean squared error of the second class's probability; with more classes summed over all of them
-    ECE              10 even bins of the predicted class's probability: mean |share that is right − mean probability|
+    ECE              10 even bins of the highest probability: mean |share that is right − mean probability|
 """
 
 from __future__ import annotations
@@ -32,16 +32,22 @@ class Predicted(NamedTuple):
     y: np.ndarray  # [n] classes 0..k−1, or numbers
     said: np.ndarray  # [n, k] probabilities or scores of the classes, or [n] numbers
     kind: str
+    answers: np.ndarray | None = None  # [n] the classes that were decided for, where a threshold decides
 
     @property
     def classes(self) -> np.ndarray:
-        """[n] the classes that were predicted: those of the highest probability or score."""
+        """[n] the classes that were predicted: those of the highest probability or score, if nothing else decides."""
+        return self.first if self.answers is None else self.answers
+
+    @property
+    def first(self) -> np.ndarray:
+        """[n] the classes of the highest probability or score."""
         found: np.ndarray = self.said.argmax(1)
         return found
 
     @property
     def confidence(self) -> np.ndarray:
-        """[n] the probabilities of the predicted classes."""
+        """[n] the probabilities of the most probable classes."""
         found: np.ndarray = self.said.max(1)
         return found
 
@@ -145,7 +151,7 @@ def confusion(p: Predicted) -> list[list[int]]:
 def reliability(p: Predicted) -> list[dict[str, float | int]]:
     """By bin of confidence that has samples: its bounds, how many there are, how sure the model is of them in the mean,
     and which share of them it predicts rightly."""
-    at, right = bins_of(p), p.classes == p.y
+    at, right = bins_of(p), p.first == p.y
     rows: list[dict[str, float | int]] = []
     for i in np.unique(at):
         here = at == i

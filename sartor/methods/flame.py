@@ -9,10 +9,12 @@
                      π_i = π_i + ρ (w_i − w),      send u_i = w_i + π_i/ρ                                     (13)
     server:          w = (1/m) Σ_i u_i over ALL clients, with the last u_i of those that sat out              (14)
 
-As written: the θ-step is anchored at the client's own w_i; `anchor="global"` anchors it at the received w, as the
-authors' code does. Local epochs are the solver's, and (12), (13) run once a round. π_i = λα_i(θ_i − w_i) after every
-update (Lemma 3; it holds at the start as θ_i = w_i), so only θ_i and w_i are kept, and (12), (13) are linear
-interpolations. A robust `aggregate` makes FLAME inexact, even on clean data.
+The θ-step is anchored at the received w, as in the authors' code; `anchor="local"` anchors it at the client's own w_i,
+as Algorithm 1 is written. Exact θ-steps lead to the same models either way. With a few gradient steps the received w,
+which has heard of everybody, is the better place to be held at (validation data, docs/methods/flame.md). Local epochs
+are the solver's, and (12), (13) run once a round. π_i = λα_i(θ_i − w_i) after every update (Lemma 3; it holds at the
+start as θ_i = w_i), so only θ_i and w_i are kept, and (12), (13) are linear interpolations. A robust `aggregate` makes
+FLAME inexact, even on clean data.
 
 ρ has a natural unit, λα with α = 1/m: the `speed` λα/ρ says how fast w follows the clients, in a federation of any
 size. From π = 0, w moves 2·speed/(1 + speed) of the way to their mean in a round. The paper has 1 in Table III, in its
@@ -42,10 +44,10 @@ from .parts.last_messages import mean_of_last, remembering
 class FLAME(Method):
     """ADMM on the Moreau-envelope objective: a personal, a local and a global model."""
 
-    lam: float = 0.1
-    speed: float | None = None  # λα/ρ; none: 1, or what `rho` makes it
+    lam: float = 0.3
+    speed: float | None = None  # λα/ρ; none: 3, or what `rho` makes it
     rho: float | None = None  # ρ itself, in place of the speed
-    anchor: str = "local"
+    anchor: str = "global"
     weighting: str = "uniform"  # α_i = 1/m, or "size": n_i / Σ n
     solver: Solver = SGD()
     aggregate: Aggregator = mean
@@ -56,7 +58,7 @@ class FLAME(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         positive("FLAME", lam=self.lam)
-        set_speed(self, "FLAME")
+        set_speed(self, "FLAME", usual=3.0)
         one_of("FLAME", "anchor", self.anchor, ["local", "global"])
 
     def init(self, problem: Problem) -> tuple[Server, State]:
@@ -122,20 +124,20 @@ ABOUT = {
     "settings": {
         "speed": (
             "λα/ρ with α = 1/clients: how fast the global model follows the clients. In its first round it moves "
-            "2·speed/(1 + speed) of the way to their mean: all of it at 1, 6% at 0.03. 1 unless `rho` is given"
+            "2·speed/(1 + speed) of the way to their mean: all of it at 1, 6% at 0.03. 3 unless `rho` is given"
         ),
         "rho": "ρ itself, the penalty of the ADMM, as papers give it; not beside `speed`",
         "anchor": (
-            "where the θ-step is held: `local`, the client's own w_i (the paper), or `global`, the received w "
-            "(the authors' code)"
+            "where the θ-step is held: `global`, the received w (the authors' code), or `local`, the client's own w_i "
+            "(the paper's Algorithm 1)"
         ),
     },
     "tune": {"lam": "log(0.01, 10)", "speed": "log(0.1, 5)", "anchor": "oneof(local, global)"},
     "convex": {"solver.kind": "newton"},
     "cite": ["zhu2024flame"],
     "cold_start": (
-        "θ from w: each visit a proximal step anchored at its own w_i, which begins at w with π = 0; the visits "
-        "converge to the proximal point of w"
+        "θ from w: each visit a proximal step anchored at w (with `anchor=local` at its own w_i, which begins at w "
+        "with π = 0); the visits converge to the proximal point of w"
     ),
     "privacy": {
         "sends": "u_i = w_i + π_i/ρ, clipped against w; θ_i and π_i stay",

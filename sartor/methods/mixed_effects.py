@@ -30,6 +30,7 @@ from .parts.other_losses import ModelPart
 
 _LEAN = 2.0  # clients' worth of evidence for the common variance behind each coordinate's own
 _FLAT = 1e-8  # a variance below this is none
+_STEPS = 5  # Newton steps for u_i in a round (L-BFGS: ten times that); the next round goes on from there
 _LARGEST = 3000  # parameters: d² numbers are sent
 
 
@@ -94,12 +95,15 @@ class MixedEffects(Method):
         if len(r):
             part = slice(int(r[0]), int(r[-1]) + 1)  # all coordinates, or the intercepts, which come last
             prior, own = Quadratic(phi / n / tau[:, part], w[:, part]), state["theta"].double()
-            theta[:, part] = Newton(ridge=0).minimise(ModelPart(local, w, part), own[:, part], prior)
+            theta[:, part] = Newton(ridge=0, max_steps=_STEPS).minimise(ModelPart(local, w, part), own[:, part], prior)
         f = local.objective()
         g, A = f.grad(theta) * n / phi, f.hessian(theta) * (n / phi)[..., None]
-        V = torch.linalg.inv(A[:, r][:, :, r] + torch.diag_embed(1 / tau[:, r]))
-        fitted = torch.zeros_like(w).index_copy(1, r, 1 - V.diagonal(dim1=1, dim2=2) / tau[:, r])
-        found = {"g": g, "S": (A - A[:, :, r] @ V @ A[:, r]).flatten(1), "u2": (theta - w) ** 2, "fitted": fitted}
+        B, T = A[:, :, r], 1 / tau[:, r]
+        V = torch.cholesky_inverse(torch.linalg.cholesky(B[:, r] + torch.diag_embed(T)))
+        fitted = torch.zeros_like(w).index_copy(1, r, 1 - V.diagonal(dim1=1, dim2=2) * T)
+        # Where everything deviates, A − A (A + T)⁻¹ A = T − T V T: no large products.
+        S = torch.diag_embed(T) - T[:, :, None] * V * T[:, None] if len(r) == len(tau[0]) else A - B @ V @ B.mT
+        found = {"g": g, "S": S.flatten(1), "u2": (theta - w) ** 2, "fitted": fitted}
         found["sums"] = torch.cat([n, n * f.loss(theta)[:, None]], dim=1)
         kind = state["theta"].dtype
         return {"theta": theta.to(kind)}, {k: v.to(kind) for k, v in found.items()}

@@ -24,6 +24,7 @@ from ..engines.local import problem_of
 from ..engines.predictions import kind_of
 from ..engines.threads import cores
 from ..errors import SartorError, need, one_of, unknown
+from ..judge import decisions
 from ..judge.prediction_metrics import CHOOSABLE, METRICS, NUMBERS, SCORES
 from ..methods import entry
 from ..tasks.task import LOSSES, Loss, ModelTask
@@ -49,6 +50,7 @@ from .rounds import Run
 _LATER = (
     "metric",
     "class_weights",
+    "folds",
 )  # settings that runs of before do not have: where they change nothing, these can go on
 Tasks = dict[Hashable, ModelTask]
 TYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -355,6 +357,8 @@ def prepare(
         task = copy.copy(task)
     task.class_weights = _class_weights(class_weights, task, clients)
     task.named_metric = _named_metric(evaluation.metric, metric, task, clients, traffic)
+    there = int(clients.counts("validation").sum())
+    decisions.check(evaluation.calibrate, evaluation.threshold, kind_of(task, clients), clients.classes, there)
     problem = problem_of(task, clients, seed, pretrained)
     server, start = method.init(problem)
     played = _with_aggregator(method, method.shared(server) is not None, cohort, len(clients))
@@ -390,6 +394,8 @@ def prepare(
         "compress_down": _spelled(down),
         "oracle": evaluation.oracle,
         "metric": task.named_metric,
+        "calibrate": evaluation.calibrate,
+        "threshold": evaluation.threshold,
     }
     late = None if unseen is None else unseen.to(device, dtype)
     return Result(run, task, clients, settings | (about or {}), privacy, late, federation.unseen_steps)

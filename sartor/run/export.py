@@ -31,6 +31,7 @@ from ..data.tables.columns import Column
 from ..data.tables.objects import as_source
 from ..data.tables.scan import to_days, to_numbers, to_texts
 from ..errors import SartorError, need, unknown
+from ..judge.decisions import Decision
 from ..storage import load_sealed, replacing, save_tensors
 
 SUFFIXES = (".safetensors", ".onnx", ".pt2", ".pt")
@@ -52,8 +53,9 @@ class Prepared(nn.Module):
     blank: Tensor  # [k] the number of the empty text in the column, which a missing one is; -1: it has none
     texts: Tensor  # [k] how many the column has
 
-    def __init__(self, model: nn.Module, inputs: Inputs, client: int | None) -> None:
+    def __init__(self, model: nn.Module, inputs: Inputs, client: int | None, decision: Decision | None = None) -> None:
         super().__init__()
+        self.decision = decision or Decision()
         dtype = next(model.parameters()).dtype
         self.model, self.inputs, self.client = model, inputs, client
         self.kind = "images" if inputs.images else "table" if inputs.statistics else "numbers"
@@ -77,7 +79,14 @@ class Prepared(nn.Module):
         output: Tensor = self.model(x)
         if self.inputs.classes is None:
             return self.inputs.in_units(output)
-        return output if self.inputs.ends is not None else output.softmax(1)
+        return output if self.inputs.ends is not None else self._recalibrated(output).softmax(1)
+
+    def _recalibrated(self, output: Tensor) -> Tensor:
+        """Outputs whose softmax is what the decision makes of theirs."""
+        if self.decision.scale == 1.0 and self.decision.shift == 0.0:
+            return output
+        second = torch.arange(output.shape[1], device=output.device) == 1
+        return self.decision.scale * output + self.decision.shift * second
 
     def _features(self, x: Tensor) -> Tensor:
         """[n, k] of rows [n, columns], without gaps."""
@@ -144,11 +153,20 @@ def suffix_of(path: Path) -> str:
     return path.suffix
 
 
-def write(path: Path, model: nn.Module, inputs: Inputs, client: int | None, about: dict[str, Any]) -> Path:
-    """Write a client's model (None: for one that took no part) to a file whose name says the format."""
+def write(
+    path: Path,
+    model: nn.Module,
+    inputs: Inputs,
+    client: int | None,
+    about: dict[str, Any],
+    decision: Decision | None = None,
+) -> Path:
+    """Write a client's model (None: for one that took no part) to a file whose name says the format. Recalibration is
+    inside; a threshold stands in the note under "decision", as the model gives probabilities."""
     kind = suffix_of(path)
     own = inputs.take([client]) if client is not None else inputs
-    prepared = Prepared(model, own, None if client is None else 0).eval()
+    prepared = Prepared(model, own, None if client is None else 0, decision).eval()
+    about = about if decision is None else about | {"decision": decision.plain()}
     note = about | {"inputs": own.plain(), "takes": _takes(inputs, kind), "gives": _gives(inputs)}
     if kind == ".safetensors":
         save_tensors(path, {k: v.clone() for k, v in model.state_dict().items()}, note, sealed=True)
@@ -258,7 +276,8 @@ def load_model(path: str | Path, model: nn.Module | None = None) -> Prepared:
         model.load_state_dict(tensors)
     except RuntimeError as e:
         raise SartorError(f"{path} does not fit a {type(model).__name__}: {' '.join(str(e).split())}") from e
-    return Prepared(model.eval(), inputs, None if len(inputs.names) != 1 else 0).eval()
+    decision = Decision(**note["decision"]) if "decision" in note else None
+    return Prepared(model.eval(), inputs, None if len(inputs.names) != 1 else 0, decision).eval()
 
 
 def outputs_of(inputs: Inputs) -> int:

@@ -276,6 +276,8 @@ _METRICS = _table(
     },
 )
 METRICS = _checked(_METRICS, _tabled)
+_DECISION = _table("decision", {"name": str, **_each(Number, "scale", "shift"), "threshold": Number | None})
+DECISIONS = _table("decisions", {"calibrate": str, "threshold": str, "clients": _list(_DECISION)})
 COLLABORATION = _checked(_table("collaboration", {"names": list[str], "weights": list[list[Number]]}), _even)
 
 # --- many runs --------------------------------------------------------------------------------------------------------

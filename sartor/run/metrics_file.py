@@ -5,7 +5,7 @@ Nothing is trained or chosen here: models are those of the reported round, and e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from ..data.clients import Clients
 from ..engines.predictions import kind_of, predicted
 from ..engines.stack import Stack
 from ..engines.threads import one_thread
+from ..judge.decisions import Decision, decisions
 from ..judge.metric_table import metric_table
 from ..judge.metrics import SHARES, SHOWN
 from ..judge.prediction_metrics import Predicted
@@ -30,12 +31,18 @@ def samples_are_here(data: Clients) -> bool:
 
 
 def metrics_of(
-    task: ModelTask, data: Clients, thetas: Mapping[str, Tensor], picked: np.ndarray, benign: np.ndarray, seed: int
+    task: ModelTask,
+    data: Clients,
+    thetas: Mapping[str, Tensor],
+    picked: np.ndarray,
+    benign: np.ndarray,
+    seed: int,
+    decided: Sequence[Decision] | None = None,
 ) -> dict[str, Any] | None:
     """What metrics.json holds; None where there is nothing to measure.
 
     thetas: "personal" [m, d] and "global" [d], those that there are. picked: [m] the names in SHARES of the models that
-    clients chose. Hostile clients are left out.
+    clients chose. Hostile clients are left out. decided: what the chosen models' probabilities go through.
     """
     ids = np.flatnonzero(benign)
     if not len(ids) or not data.counts("test")[ids].sum() or not _fits(task, data):
@@ -44,11 +51,21 @@ def metrics_of(
     for model in SHOWN:
         served = picked if model == "chosen" else np.full(len(data), model)
         if model in thetas or model == "chosen":
-            models[model] = test_predictions(task, data, thetas, ids, served)
+            models[model] = predictions(task, data, thetas, ids, served, "test")
+    if decided is not None:
+        models["chosen"] = [decided[int(i)].on(p) for i, p in zip(ids, models["chosen"], strict=True)]
     names = [data.names[i] for i in ids]
     called, wide = class_names(data), models["chosen"][0].said.shape[1:]
     called += [f"output {i}" for i in range(len(called), *wide)] if called else []  # the model has more than are needed
     return metric_table(models, names, called, seed)
+
+
+def decisions_of(
+    task: ModelTask, data: Clients, thetas: Mapping[str, Tensor], picked: np.ndarray, asked: Mapping[str, Any]
+) -> list[Decision]:
+    """What each client's chosen model is followed by, from its validation samples."""
+    seen = predictions(task, data, thetas, np.arange(len(data)), picked, "validation")
+    return decisions(asked["calibrate"], asked["threshold"], asked["metric"] or "", seen)
 
 
 def _fits(task: ModelTask, data: Clients) -> bool:
@@ -72,19 +89,20 @@ def class_names(data: Clients) -> list[str]:
 
 
 @torch.no_grad()
-def test_predictions(
-    task: ModelTask, data: Clients, thetas: Mapping[str, Tensor], ids: np.ndarray, served: np.ndarray
+def predictions(
+    task: ModelTask, data: Clients, thetas: Mapping[str, Tensor], ids: np.ndarray, served: np.ndarray, part: str
 ) -> list[Predicted]:
-    """What is said of the test samples of the clients `ids` by the models that they are `served` with [m]."""
+    """What is said of a part's samples of the clients `ids` by the models that they are `served` with [m]."""
     found: dict[int, Predicted] = {}
     with one_thread():
         for model in np.unique(served[ids]):
             mine = ids[served[ids] == model]
             for some in np.array_split(mine, -(-len(mine) // _TOGETHER)):
                 stack = Stack(task, data, some, torch.zeros(len(some)), 0, 0)
-                outputs = stack.outputs(_theta(thetas, str(model), some), "test")
+                outputs = stack.outputs(_theta(thetas, str(model), some), part)
                 found |= {
-                    int(i): _predicted(task, data, int(i), output) for i, output in zip(some, outputs, strict=True)
+                    int(i): _predicted(task, data, int(i), output, part)
+                    for i, output in zip(some, outputs, strict=True)
                 }
     return [found[int(i)] for i in ids]
 
@@ -97,6 +115,6 @@ def _theta(thetas: Mapping[str, Tensor], model: str, ids: np.ndarray) -> Tensor:
     return own if model == "personal" else torch.lerp(thetas["global"].expand(len(ids), -1), own, SHARES[model])
 
 
-def _predicted(task: ModelTask, data: Clients, client: int, output: Tensor) -> Predicted:
-    y = data.y[data.rows(client, "test")].cpu().numpy()
+def _predicted(task: ModelTask, data: Clients, client: int, output: Tensor, part: str) -> Predicted:
+    y = data.y[data.rows(client, part)].cpu().numpy()
     return predicted(kind_of(task, data), y, output.double().cpu().numpy(), data.inputs)

@@ -22,6 +22,7 @@ T = TypeVar("T")
 _SOLVER_FIELDS = ("solver", "global_solver", "head_solver", "central_solver", "finetune")
 _METHOD_FIELDS = ("global_method",)  # a method inside a method: a table of its own, with its name under "method"
 _OF_EVERY_SOLVER = ("lr", "batch", "momentum", "weight_decay")  # what a method's second solver takes from the run's
+_OF_TRAINING = ("decay",)  # the same, unless that one comes after training
 
 
 def to_table(method: Method) -> dict[str, Any]:
@@ -88,7 +89,8 @@ def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any
         else:
             values[key] = convert(f"{name}'s {key}", value, hints[key])
     for key in [k for k in _SOLVER_FIELDS if k in known]:
-        wanted = {k: v for k, v in (solver or {}).items() if key == "solver" or k in _OF_EVERY_SOLVER}
+        common = _OF_EVERY_SOLVER if key == "finetune" else (*_OF_EVERY_SOLVER, *_OF_TRAINING)
+        wanted = {k: v for k, v in (solver or {}).items() if key == "solver" or k in common}
         wanted = _over(wanted, inner.get(key, {}))
         default = defaults.get(key)
         if default is None and key not in inner:

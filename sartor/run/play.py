@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from torch import nn
@@ -11,16 +12,19 @@ from torch import nn
 from ..core import Engine, Method
 from ..data import Clients, facts
 from ..errors import need
-from ..storage import write_json
+from ..storage import load_tensors, save_tensors, write_json
 from ..tasks.task import Loss
 from ..wrappers import Privacy
+from . import folds
 from .assemble import Tasks, assembled, fingerprint, prepare
+from .assemble import privacy as asked_privacy
 from .recipe import Attacked, Evaluation, Execution, Federation, Learning, Recipe, Traffic
 from .result import Result, write_history
 from .rounds import play
 from .trackers import Tracker, Tracking
 
 CHECKPOINT, ROWS = Path("state", "checkpoint.safetensors"), Path("state", "rows")
+FOLDS = Path("state", "folds.safetensors")
 
 
 def fit(
@@ -66,27 +70,40 @@ def fit(
     write(round, scores) and close().
     """
     evaluation = evaluation or Evaluation()
-    result = prepare(
-        method,
-        model,
-        clients,
-        rounds,
-        local_steps=local_steps,
-        seed=seed,
-        loss=loss,
-        metric=metric,
-        class_weights=class_weights,
-        pretrained=pretrained,
-        compile=compile,
-        unseen=unseen,
-        federation=federation,
-        attack=attack,
-        privacy=privacy,
-        traffic=traffic,
-        execution=execution,
-        evaluation=evaluation,
-        folder=None if folder is None else Path(folder),
-    )
+    folds.check(evaluation, traffic or Traffic(), privacy is not None)
+
+    def prepared(data: Clients, how: Evaluation) -> Result:
+        return prepare(
+            method,
+            model,
+            data,
+            rounds,
+            local_steps=local_steps,
+            seed=seed,
+            loss=loss,
+            metric=metric,
+            class_weights=class_weights,
+            pretrained=pretrained,
+            compile=compile,
+            unseen=unseen,
+            federation=federation,
+            attack=attack,
+            privacy=privacy,
+            traffic=traffic,
+            execution=execution,
+            evaluation=how,
+            folder=None if folder is None else Path(folder),
+        )
+
+    def played(held_back: Clients) -> Result:
+        result = prepared(held_back, replace(evaluation, folds=0))
+        for _ in play(result.run, rounds, evaluate_every=rounds):
+            pass
+        return result
+
+    result = prepared(folds.whole(clients) if evaluation.folds else clients, evaluation)
+    if evaluation.folds:
+        folds.hear(result.run, folds.cross_fitted(clients, evaluation.folds, seed, played))
     with Tracking(track, f"{result.settings['method']}-{result.settings['seed']}") as tracking:
         for _ in play(result.run, rounds, evaluate_every=evaluation.evaluate_every, diagnose=evaluation.diagnostics):
             tracking.look(result.history)
@@ -107,11 +124,16 @@ def play_recipe(
     """
     if folder is not None and not (folder / CHECKPOINT).exists():
         shutil.rmtree(folder / ROWS, ignore_errors=True)  # of a run that was killed before its first checkpoint
+    folds.check(recipe.group(Evaluation), recipe.group(Traffic), asked_privacy(recipe) is not None)
+    split, clients = clients, folds.whole(clients) if recipe.folds else clients
     result, full = assembled(recipe, clients, folder, tasks)
     result.run.engine = engine or result.run.engine
     checkpoint, mark = None, ""
     if folder is not None:
         checkpoint, mark = folder / CHECKPOINT, fingerprint(full, clients)
+    if recipe.folds:
+        folds.hear(result.run, _folds(recipe, split, folder, mark))
+    if checkpoint is not None and folder is not None:
         if checkpoint.exists():
             result.run.restore(checkpoint, mark)
             played = result.run.round
@@ -136,3 +158,22 @@ def play_recipe(
         yield result
     if folder is not None:
         result.save(folder)
+
+
+def _folds(recipe: Recipe, clients: Clients, folder: Path | None, mark: str) -> folds.FoldsSaid:
+    """What folds say of a recipe's models; it is kept in the folder, so that a run that goes on need not ask again."""
+    path = None if folder is None else folder / FOLDS
+    if path is not None and path.exists():
+        tensors, about = load_tensors(path)
+        if about.get("settings") == mark:
+            return folds.of_tensors(tensors)
+    once = recipe.replace(folds=0, evaluate_every=recipe.rounds, diagnostics=False, store="memory")
+
+    def played(held_back: Clients) -> Result:
+        *_, result = play_recipe(once, held_back, None)
+        return result
+
+    said = folds.cross_fitted(clients, recipe.folds, recipe.seed, played)
+    if path is not None:
+        save_tensors(path, folds.as_tensors(said), {"settings": mark})
+    return said

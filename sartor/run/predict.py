@@ -22,13 +22,14 @@ from ..data.tables.client_keys import plainly
 from ..data.tables.columns import learn
 from ..data.tables.new_samples import NewSamples, read_like
 from ..errors import SartorError, need, one_of, unknown
+from ..judge.decisions import Decision
 from ..judge.metrics import BEST_FIRST, SHARES
 from ..run.play import CHECKPOINT
 from ..storage import load_sealed, read_json
 from ..tasks.task import ModelTask
 from .assemble import TYPES, assembled, clients_of, fingerprint
 from .export import outputs_of, said, write
-from .folder_schema import CLIENTS, INPUTS
+from .folder_schema import CLIENTS, DECISIONS, INPUTS
 from .recipe import Recipe
 from .result import Result
 
@@ -40,6 +41,7 @@ class Chosen(NamedTuple):
 
     modules: list[tuple[nn.Module, Inputs, int | None]]  # of several, what they say is averaged
     name: str
+    decision: Decision = Decision()
 
 
 class Served:
@@ -113,11 +115,20 @@ class Served:
     def known(self, client: str, model: str) -> Chosen:
         """A model of a client that took part; `client` is its name or its number."""
         one_of("predict", "model", model, BEST_FIRST)
-        place = self.place(client)
+        place, decision = self.place(client), Decision()
         if model == "chosen":
-            model = self._clients[place]["chosen"]
+            model, decision = self._clients[place]["chosen"], self._decisions.get(self.names[place], Decision())
         module = self._module(model, None if model == "global" else place)
-        return Chosen([(module, self.inputs, place)], model)
+        return Chosen([(module, self.inputs, place)], model, decision)
+
+    @cached_property
+    def _decisions(self) -> dict[str, Decision]:
+        """What the clients' chosen models are followed by, as far as by anything."""
+        path = self.folder / "decisions.json"
+        if not path.exists():
+            return {}
+        rows = read_json(path, DECISIONS)["clients"]
+        return {row.pop("name"): Decision(**row) for row in rows}
 
     def stranger(self) -> Chosen:
         """What serves a client that took no part and has no labelled samples: the global model; where a method has
@@ -133,7 +144,8 @@ class Served:
         need(len(chosen.modules) == 1, f"{self.recipe.method} has no global model to export; say whose: --client NAME.")
         module, inputs, place = chosen.modules[0]
         about = {"model": self.recipe.model, "named": True, "method": self.recipe.method, "which": chosen.name}
-        write(path, module, inputs, place, about | {"client": None if place is None else self.names[place]})
+        about |= {"client": None if place is None else self.names[place]}
+        write(path, module, inputs, place, about, None if chosen.decision == Decision() else chosen.decision)
         return f"{path}: the {chosen.name} model" + ("" if place is None else f" of {self.names[place]}")
 
     # --- who joins ----------------------------------------------------------------------------------------------------
@@ -175,11 +187,11 @@ class Served:
             output = torch.cat([module(part) for part in torch.split(ready, _AT_ONCE)])
             total = total + said(output, inputs) / len(chosen.modules)
         assert isinstance(total, np.ndarray)
-        return total
+        return chosen.decision.probabilities(total)
 
     def predict(self, chosen: Chosen, x: np.ndarray, every: bool = False) -> list[dict[str, Any]]:
         """A row per sample: what the model says and, where it gives probabilities, how sure it is."""
-        return [{"row": i, **row} for i, row in enumerate(self._rows(self.scores(chosen, x), every))]
+        return [{"row": i, **row} for i, row in enumerate(self._rows(chosen, x, every))]
 
     def each(self, later: NewSamples, model: str, every: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
         """The same for samples of several clients, each by its own client's model, and notes on those not known."""
@@ -199,7 +211,7 @@ class Served:
             chosen = self.known(client, model) if client in self.names else self.stranger()
             if client not in self.names:
                 notes.append(self._strange(client, chosen.name))
-            found = self._rows(self.scores(chosen, later.x[places]), every)
+            found = self._rows(chosen, later.x[places], every)
             for i, row in zip(places, found, strict=True):
                 rows[i] = {"row": i, str(key): client, "model": chosen.name, **row}
         return rows, notes
@@ -210,8 +222,8 @@ class Served:
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return f"{self.recipe.client_key} {client!r} took no part and is served by: {served.partition(' (')[0]}{hint}"
 
-    def _rows(self, scores: np.ndarray, every: bool) -> list[dict[str, Any]]:
-        inputs = self.inputs
+    def _rows(self, chosen: Chosen, x: np.ndarray, every: bool) -> list[dict[str, Any]]:
+        inputs, scores = self.inputs, self.scores(chosen, x)
         if inputs.classes is None:
             return [{"prediction": float(v)} for v in scores[:, 0]]
         if inputs.ends is not None:
@@ -219,8 +231,7 @@ class Served:
             return [{"prediction": high if v >= 0 else low, "margin": float(v)} for v in scores[:, 0]]
         labels = inputs.labels()
         rows = []
-        for p in scores:
-            best = int(p.argmax())
+        for p, best in zip(scores, chosen.decision.classes(scores).tolist(), strict=True):
             row: dict[str, Any] = {"prediction": labels[best], "probability": float(p[best])}
             rows.append(row | ({f"p({c})": float(v) for c, v in zip(labels, p, strict=True)} if every else {}))
         return rows

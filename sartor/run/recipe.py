@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..wrappers import Attack
 
 Group = TypeVar("Group", bound="Settings")
+CALIBRATIONS = ("none", "temperature", "platt")  # judge.decisions has what they are
 # What models are scored and chosen by: judge.prediction_metrics has what they are (and imports too much for --help).
 METRICS = ("auto", "accuracy", "auroc", "auprc", "balanced-accuracy", "f1", "log-loss", "brier", "r2", "mae", "rmse")
 WHOLE = 2**31  # whole numbers are below this, unless a setting says another bound
@@ -304,6 +305,30 @@ class Evaluation(Settings):
         choices=METRICS,
         undeployed="its sites tell right answers and losses only",
     )
+    folds: int = setting(
+        0,
+        "choose each client's model by so many folds of its samples, test data apart, and train on all of them; it "
+        "takes as many more runs [0: by validation samples]",
+        least=0,
+        below=1000,
+        undeployed="its sites play one run",
+    )
+    calibrate: str = setting(
+        "none",
+        "recalibrate each client's probabilities by its validation samples: temperature, or platt (two classes)",
+        choices=CALIBRATIONS,
+        free=True,
+        idle=True,
+        undeployed="validation samples stay at its sites",
+    )
+    threshold: str = setting(
+        "none",
+        "from which probability on the second of two classes is answered: a number, or tuned (on each client's "
+        "validation samples) [none: the more probable class]",
+        free=True,
+        idle=True,
+        undeployed="validation samples stay at its sites",
+    )
     evaluate_every: int = setting(10, "rounds between evaluations", free=True, least=1)
     checkpoint_every: int = setting(10, "rounds between checkpoints", free=True, idle=True, least=1)
     diagnostics: bool = setting(True, "compute residuals and curvature at every evaluation", free=True, idle=True)
@@ -330,6 +355,7 @@ SOLVER_OPTIONS: dict[str, tuple[str, str, str]] = {
     "batch": ("batch", "int", "minibatch size"),
     "momentum": ("momentum", "float", "the local solver's momentum"),
     "weight_decay": ("weight_decay", "float", "the local solver's weight decay"),
+    "lr_decay": ("decay", "float", "what the step size is multiplied by after every round: 0.95 [none]"),
     "ridge": ("ridge", "float", "newton's and lbfgs's penalty: ridge/(2n) of the squared weights, n the samples"),
 }
 

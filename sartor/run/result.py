@@ -17,6 +17,7 @@ from ..core import State
 from ..data.clients import PARTS, Clients
 from ..data.inputs import Inputs
 from ..errors import SartorError, need, one_of, unknown
+from ..judge.decisions import Decision
 from ..judge.metrics import SHARES, Scores, choose, judge, with_chosen
 from ..storage import save_tensors, write_json, write_text
 from ..tasks.task import ModelTask
@@ -170,10 +171,22 @@ class Result:
         """What `metrics` gives; None where there is nothing to measure."""
         if not metrics_file.samples_are_here(self.data):
             return None
+        picked, benign, seed = choose(self.scores), ~self.run.hostile, self.settings["seed"]
+        return metrics_file.metrics_of(self.task, self.data, self._thetas, picked, benign, seed, self.decisions)
+
+    @property
+    def _thetas(self) -> dict[str, torch.Tensor]:
         both = {"personal": self._personal.get("personal"), "global": self._common("global")}
-        thetas = {name: theta for name, theta in both.items() if theta is not None}
-        picked, benign = choose(self.scores), ~self.run.hostile
-        return metrics_file.metrics_of(self.task, self.data, thetas, picked, benign, self.settings["seed"])
+        return {name: theta for name, theta in both.items() if theta is not None}
+
+    @cached_property
+    def decisions(self) -> list[Decision] | None:
+        """What each client's chosen model is followed by (Evaluation's calibrate and threshold); None: by nothing, the
+        most probable class is its answer."""
+        asked = {"calibrate": "none", "threshold": "none", "metric": None} | self.settings
+        if asked["calibrate"] == asked["threshold"] == "none" or not metrics_file.samples_are_here(self.data):
+            return None
+        return metrics_file.decisions_of(self.task, self.data, self._thetas, choose(self.scores), asked)
 
     def table(self, local: Result | None = None) -> str:
         """A text table: each client's samples, accuracy of its models, and which one it chose.
@@ -269,13 +282,15 @@ class Result:
         )
         about = {"model": self.settings["model"], "named": self.settings["model"] in models.NAMES}
         about |= {"method": self.settings["method"], "which": which, "client": self.data.names[at]}
-        return export.write(Path(path), module.cpu(), inputs, at, about)
+        decided = self.decisions[at] if self.decisions is not None and model == "chosen" else None
+        return export.write(Path(path), module.cpu(), inputs, at, about, decided)
 
     # --- files --------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> Path:
         """Write clients.json, history.jsonl, models/ (each file with a checksum), inputs.json (how samples are read),
-        FedAMP's collaboration.json, metrics.json (`metrics`) and, last, summary.json."""
+        FedAMP's collaboration.json, metrics.json (`metrics`), decisions.json where answers are more than the most
+        probable class (`decisions`) and, last, summary.json."""
         folder = Path(folder)
         write_json(folder / "clients.json", self.clients)
         write_history(folder, self.history)
@@ -296,6 +311,10 @@ class Result:
             write_json(folder / "collaboration.json", {"names": self.data.names, "weights": xi.double().tolist()})
         if self.measured is not None:
             write_json(folder / "metrics.json", self.measured)
+        if self.decisions is not None:
+            rows = [{"name": n, **d.plain()} for n, d in zip(self.data.names, self.decisions, strict=True)]
+            asked = {k: self.settings[k] for k in ("calibrate", "threshold")}
+            write_json(folder / "decisions.json", {**asked, "clients": rows})
         write_json(folder / "summary.json", self.summary)  # last: its presence says that the run is complete
         return folder
 

@@ -81,6 +81,7 @@ class Run:
     history: list[Line] = field(default_factory=list)
     scores: dict[str, np.ndarray] = field(default_factory=dict)  # of the last evaluated round
     best: BestRound | None = None
+    validation: Scores = field(default_factory=dict)  # what folds said, in place of validation samples
 
     def __post_init__(self) -> None:
         m = self.problem.clients
@@ -150,7 +151,7 @@ class Run:
         """Score every client's models as they are now, and add a line to the history."""
         found = self.query_clients("evaluate")
         self.counts["finetune_steps"] = finetune_steps(found)
-        self.scores = {k: self._benign(v.double().cpu().numpy()) for k, v in found.items()}
+        self.scores = {k: self._benign(v.double().cpu().numpy()) for k, v in found.items()} | dict(self.validation)
         _check_scores(self.scores, self.round, self.metric is not None)
         benign = torch.from_numpy(~self.hostile)
         facts = _reduce({k: v[benign] for k, v in self.query_clients("diagnose").items()}) if diagnose else {}

@@ -4,8 +4,10 @@
    score on (and to choose on, for methods that train by steps).
 2. Methods are tried in sweeps, a setting of each at a time, while time is left (candidates.py). Of a method's settings
    the one with the lowest loss is kept: loss tells settings apart with fewer samples than accuracy.
-3. Methods are compared by their scores on samples that they have not seen, client by client and cut by cut. The
-   simplest is taken that is no more than one standard error behind the best: training alone is the simplest of all.
+3. Methods are compared by their scores on samples that they have not seen, client by client and cut by cut. Those no
+   more than one standard error behind the best are in the race. Few samples tell few accuracies apart, so among them
+   the loss decides: the simplest is taken that is no more than one standard error above the lowest. Training alone is
+   the simplest of all.
 4. Only then the test samples are looked at, once, to report what the choice is worth. They change nothing, and if they
    speak against it, the first line says so.
 
@@ -27,6 +29,7 @@ import numpy as np
 from ..data import Clients, Dataset, parse
 from ..errors import SartorError, need
 from ..judge.metrics import gains
+from ..judge.prediction_metrics import score_name
 from ..judge.significance import cut_factor, interval, signed_rank
 from ..run.assemble import TYPES, assemble, dealt, resolve, split
 from ..run.play import play_recipe
@@ -46,8 +49,13 @@ class Tried:
 
     settings: dict[str, Any]
     scores: np.ndarray | None = None  # [cuts, m], NaN where a client had no samples to score on; None: it failed
+    losses: np.ndarray | None = None  # [cuts, m] the same of the loss
     error: str | None = None
     loss: float = np.inf  # over all samples that were scored: what settings of one method are chosen by
+
+
+def _within(behind: float, error: float) -> bool:
+    return behind <= error
 
 
 @dataclass
@@ -59,7 +67,8 @@ class Advice:
     minutes: float
     tried: dict[str, list[Tried]]  # by candidate, the simplest first
     candidates: dict[str, Candidate] = field(default_factory=dict)
-    weights: np.ndarray | None = None  # [m] what clients count; none: all alike
+    regression: bool = False
+    samples: np.ndarray | None = None  # [m] how many samples of each client are scored in a cut
     sweeps: int = 0
     began: float = field(default_factory=time.monotonic)
     test: dict[str, np.ndarray] = field(default_factory=dict)  # [m] test scores by candidate, when all is over
@@ -85,16 +94,23 @@ class Advice:
             return np.inf, 0.0
         return self._over_clients(theirs - ours)
 
+    def above(self, name: str, other: str) -> tuple[float, float]:
+        """By how much a candidate's loss is above another's in the mean over samples, and its standard error."""
+        ours, theirs = self.best(name).losses, self.best(other).losses
+        if ours is None or theirs is None:
+            return np.inf, 0.0
+        return self._over_clients(ours - theirs, self.samples)
+
     def gain(self, name: str) -> tuple[float, float]:
         """The mean gain over local training, and its standard error."""
         behind, error = self.behind(name, ALONE)
         return -behind, error
 
-    def _over_clients(self, each: np.ndarray) -> tuple[float, float]:
+    def _over_clients(self, each: np.ndarray, weights: np.ndarray | None = None) -> tuple[float, float]:
         """The mean over clients of numbers [cuts, m], and its standard error."""
         there = ~np.isnan(each).all(0)
         each = each[:, there]
-        weights = np.ones(len(there)) if self.weights is None else self.weights
+        weights = self.weights if weights is None else weights
         w = weights[there] / weights[there].sum()
         count = (~np.isnan(each)).sum(0)
         own = np.nanmean(each, axis=0)
@@ -111,15 +127,35 @@ class Advice:
         return max((m for m in self.tried if m != ALONE), key=self.mean)
 
     @property
-    def recommended(self) -> str:
-        """The simplest that is at most one standard error behind the best."""
-        first = max(self.tried, key=self.mean)
-        good = [name for name in self.tried if name == first or self._as_good(name, first)]
-        return good[0]
+    def metric(self) -> str:
+        """What methods are compared by, as people call it."""
+        return score_name(None if self.base.metric == "auto" else self.base.metric, not self.regression)
 
-    def _as_good(self, name: str, first: str) -> bool:
-        behind, error = self.behind(name, first)
-        return behind <= error
+    @property
+    def scored(self) -> str:
+        """The same, with what it is taken over."""
+        pooled = self.regression and self.base.metric in ("auto", "r2")
+        return self.metric + (" over all samples" if pooled else ", the mean over clients")
+
+    @property
+    def weights(self) -> np.ndarray:
+        """[m] what clients count in a mean of scores: all alike; for R², which is over all samples, by those."""
+        by_samples = self.regression and self.samples is not None
+        return np.ones(len(self.names)) if not by_samples else np.asarray(self.samples, dtype=float)
+
+    @property
+    def recommended(self) -> str:
+        """The simplest of those that can hardly be told from the best."""
+        return self.as_good[0]
+
+    @property
+    def as_good(self) -> list[str]:
+        """Those at most one standard error behind the best score, and of them those at most one above the lowest loss;
+        the simplest first."""
+        first = max(self.tried, key=self.mean)
+        near = [name for name in self.tried if name == first or _within(*self.behind(name, first))]
+        lowest = min(near, key=lambda name: self.best(name).loss)
+        return [name for name in near if name == lowest or _within(*self.above(name, lowest))]
 
     @property
     def rival(self) -> str:
@@ -182,8 +218,7 @@ class Advice:
             "sweeps": self.sweeps,
             "minutes": self.minutes,
             "seconds": round(self.seconds, 1),
-            "scored": "accuracy, the mean over clients (for regression R² over all samples), on samples that were kept "
-            "from training, without any test sample",
+            "scored": f"{self.scored}, on samples that were kept from training, without any test sample",
             "methods": rows,
             "test": self.on_test(),
         }
@@ -193,14 +228,14 @@ class Advice:
         trials = sum(len(t) for t in self.tried.values())
         tried = f"{trials} trials of {len(self.tried)} candidates"
         leader, (gain, error) = self.leader, self.gain(self.leader)
-        measured = f"a gain of {gain:+.3f} over training locally (standard error {error:.3f})"
+        measured = f"a gain of {gain:+.3f} in {self.metric} over training locally (standard error {error:.3f})"
         if self.recommended == ALONE:
             lines = [f"Recommended: train locally. After {tried} the best federated one, {leader}, shows {measured}: "]
             lines[0] += "no more than chance can do, so federating is not worth its trouble here."
         else:
             chosen, (gain, error) = self.recommended, self.gain(self.recommended)
-            lines = [f"Recommended: {chosen}. After {tried} it shows a gain of {gain:+.3f} over training locally "]
-            lines[0] += f"(standard error {error:.3f}), on samples kept from training."
+            lines = [f"Recommended: {chosen}. After {tried} it shows a gain of {gain:+.3f} in {self.metric} over "]
+            lines[0] += f"training locally (standard error {error:.3f}), on samples kept from training."
         if (test := self.on_test()) is not None:
             against = test["gain"] < 0 and self.recommended != ALONE
             if against:
@@ -216,15 +251,15 @@ class Advice:
 
     def _how_sure(self) -> str:
         """Who else may be as good, and what more data would tell."""
-        near = [n for n in self.tried if n != self.recommended and self._as_good(n, max(self.tried, key=self.mean))]
+        near = self.as_good[1:]
         if not near:
-            return "How sure: all others are more than one standard error behind."
-        behind, error = self.behind(self.recommended, max(self.tried, key=self.mean))
+            return "How sure: all others are more than one standard error behind, in score or in loss."
         names = ", ".join(near[:4]) + (", ..." if len(near) > 4 else "")
-        text = f"How sure: as good within one standard error: {names}; the simplest is recommended."
-        if behind <= 0 or not np.isfinite(error):
+        text = f"How sure: as good within one standard error of score and loss: {names}; the simplest is recommended."
+        above, error = self.above(self.recommended, min(near, key=lambda name: self.best(name).loss))
+        if above <= 0 or not np.isfinite(error):
             return text
-        more = (error / behind) ** 2
+        more = (error / above) ** 2
         return f"{text} About {more:.2g} times as many samples would tell it from the best, if the difference is real."
 
     @staticmethod
@@ -268,9 +303,8 @@ def advise(
     stepping = [c.recipe(base, {}) for c in asked.values() if c.by_steps]
     if base.local_steps is None and not own_steps and stepping:
         base = base.replace(local_steps=equal_steps(stepping, samples[True][0]))
-    advice = Advice(base, names, minutes, {m: [] for m in asked}, asked)
-    if dataset.classes is None:
-        advice.weights = np.mean([c.counts("test") for c in next(iter(samples.values()))], axis=0)
+    advice = Advice(base, names, minutes, {m: [] for m in asked}, asked, regression=dataset.classes is None)
+    advice.samples = np.mean([c.counts("test") for c in next(iter(samples.values()))], axis=0)
     last = 0.0
     while advice.sweeps < trials:
         # The report at the end takes about as long as one cut of a sweep.
@@ -314,7 +348,7 @@ def _look_at_test(advice: Advice, dataset: Dataset, folder: Path | None) -> Iter
         advice.table = advice.table or step.table
         for cell in step.table.cells:
             if cell.accuracy is not None and cell.loss is not None:
-                advice.test[here[cell.method]] = _score(cell.accuracy, cell.loss, dataset.classes)
+                advice.test[here[cell.method]] = _score(cell.accuracy, cell.loss, dataset.classes, base.metric)
 
 
 def _without_test(base: Recipe, dataset: Dataset) -> tuple[list[str], Dataset]:
@@ -334,15 +368,16 @@ def _try(recipe: Recipe, settings: dict[str, Any], samples: Sequence[Clients]) -
         for seed, clients in enumerate(samples):
             *_, result = play_recipe(recipe.replace(seed=seed), clients, None)
             accuracy, loss = (result.scores[f"chosen/test/{k}"] for k in ("accuracy", "loss"))
-            found.append(_score(accuracy, loss, clients.classes))
-            losses.append(np.nan_to_num(loss))
+            found.append(_score(accuracy, loss, clients.classes, recipe.metric))
+            losses.append(loss)
             counts.append(clients.counts("test"))
     except SartorError as e:  # it diverged, or these settings do not go together
-        return Tried(settings, None, str(e))
-    return Tried(settings, np.array(found), loss=float((np.array(losses) * counts).sum() / np.sum(counts)))
+        return Tried(settings, None, error=str(e))
+    total = (np.nan_to_num(losses) * counts).sum() / np.sum(counts)
+    return Tried(settings, np.array(found), np.array(losses), loss=float(total))
 
 
-def _score(accuracy: np.ndarray, loss: np.ndarray, classes: int | None) -> np.ndarray:
-    """[m] accuracy; for regression a client's share in R² over all samples: targets have variance 1 over all clients'
-    training samples, and the loss is half of the squared error."""
-    return accuracy if classes is not None else 1 - 2 * loss
+def _score(accuracy: np.ndarray, loss: np.ndarray, classes: int | None, metric: str) -> np.ndarray:
+    """[m] accuracy, or the metric by name; for regression a client's share in R² over all samples: targets have
+    variance 1 over all clients' training samples, and the loss is half of the squared error."""
+    return 1 - 2 * loss if classes is None and metric in ("auto", "r2") else accuracy

@@ -1,8 +1,9 @@
 """What `advise` tries: methods with the settings that each is given, the simplest first.
 
-On a table, linear models are solved to the end, so that a trial has no step size and needs no samples to stop by; where
-there are rows enough, small networks are tried beside them. On other data every method trains the model that was asked
-for, by steps, with settings drawn from its search space.
+On a table, linear models are solved to the end, so that a trial has no step size and needs no samples to stop by. Where
+there are rows enough, small networks are tried beside them, with a weight decay, steps that become shorter, and the
+round that is best on validation data: none is trained too short or too long. On other data every method trains the
+model that was asked for, by steps, with settings drawn from its search space.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from ..methods import entry
 from ..run.assemble import to_the_end
 from ..run.recipe import Recipe
-from .tune import propose, ranges
+from .tune import Log, propose, ranges
 
 ALONE = "local"
 METHODS = ("local", "fedavg", "fedavg-ft", "ditto", "pfedme", "flame", "fedamp")
@@ -26,6 +27,9 @@ ON_TABLES = (
 NETWORKS = ("local", "fedavg-es", "ditto")  # tried with a small network, too, where there are rows for one
 NETWORK = "mlp(32)"
 ROWS_FOR_A_NETWORK = 2000
+WEIGHT_DECAY = Log(1e-4, 3e-2)  # of a network
+_LAST_STEP = 0.1  # of the first: how long a network's steps are in the last round
+_LOOKS = 6  # at validation data, while a network is trained
 ROUNDS = 15  # of methods that solve to the end
 _LAMS = (0.1, 0.3, 1.0, 0.03, 3.0, 0.01)
 # Settings on a table, in the order in which they are tried; what fits many tables comes first.
@@ -58,6 +62,9 @@ class Candidate:
         own |= {"evaluate_every": self.rounds, "checkpoint_every": self.rounds, "diagnostics": False}
         if not self.by_steps:  # everything that is not test data is to train on
             own |= {"parts": [1 - base.parts[2], 0.0, base.parts[2]]}
+        if self.model == NETWORK:
+            own |= {"solver": {"decay": _LAST_STEP ** (1 / self.rounds)}, "report": "best"}
+            own |= {"evaluate_every": -(-self.rounds // _LOOKS)}
         return base.replace(**own)
 
 
@@ -76,7 +83,8 @@ def _one(base: Recipe, method: str, model: str, trials: int) -> Candidate:
     recipe = base.replace(method=method, model=model, settings={})
     exact = to_the_end(recipe) or entry(method).make.models == "one layer"  # which have no steps at all
     if not exact:
-        drawn = propose("random", ranges(method, recipe), trials, [], method)
+        space = ranges(method, recipe) | ({"solver.weight_decay": WEIGHT_DECAY} if model == NETWORK else {})
+        drawn = propose("random", space, trials, [], method)
         return Candidate(method, model, drawn, True, base.rounds)
     if method == "pfedme":
         grid = iter([{"lam": lam, "eta": min(1.0, 1 / lam)} for lam in _LAMS])  # ηλ above 1 overshoots

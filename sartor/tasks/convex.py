@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import Batch, Dense
+from ..core import WHOLE, Batch, Dense
 
 LOSSES = ("cross-entropy", "squared", "squared-hinge")
 
@@ -57,21 +57,27 @@ class OneLayer:
             slope = -2 * target * (1 - target * z).clamp(min=0)
         return self._flat(torch.bmm((slope * self.weight[..., None]).mT, self.X))
 
-    def hessian(self, theta: Tensor) -> Tensor:
-        """[c, d] → [c, d, d]."""
-        out = self.X.new_empty(len(theta), self.k, self.X.shape[2], self.k, self.X.shape[2])
+    def hessian(self, theta: Tensor, part: slice = WHOLE) -> Tensor:
+        """[c, d] → [c, k, k], of the coordinates in `part`."""
+        if self.biased and part.start == theta.shape[1] - self.k:  # intercepts alone: their column is all ones
+            return self._curvature(theta, self.X[..., -1:]).flatten(3).flatten(1, 2)
+        return self._flat(self._flat(self._curvature(theta, self.X)).movedim(-1, 1))[:, part, part]
+
+    def _curvature(self, theta: Tensor, X: Tensor) -> Tensor:
+        """[c, outputs, p, outputs, p], of the inputs X [c, n, p]."""
+        out = X.new_empty(len(theta), self.k, X.shape[2], self.k, X.shape[2])
         if self.loss_name == "cross-entropy":
             prob = torch.softmax(self._outputs(theta), -1)
             for i in range(self.k):
                 for j in range(i, self.k):
                     bend = prob[..., i] * (float(i == j) - prob[..., j])
-                    out[:, i, :, j] = self._gram(bend)
+                    out[:, i, :, j] = self._gram(bend, X)
                     out[:, j, :, i] = out[:, i, :, j]
         elif self.loss_name == "squared":
-            out[:, 0, :, 0] = self._gram(torch.ones_like(self.weight))
+            out[:, 0, :, 0] = self._gram(torch.ones_like(self.weight), X)
         else:
-            out[:, 0, :, 0] = self._gram(2.0 * (self.y * self._outputs(theta)[..., 0] < 1))
-        return self._flat(self._flat(out).movedim(-1, 1))
+            out[:, 0, :, 0] = self._gram(2.0 * (self.y * self._outputs(theta)[..., 0] < 1), X)
+        return out
 
     def _outputs(self, theta: Tensor) -> Tensor:
         """[c, n, k]."""
@@ -85,9 +91,9 @@ class OneLayer:
             return parts.flatten(-2)
         return torch.cat([parts[..., :-1].flatten(-2), parts[..., -1]], dim=-1)
 
-    def _gram(self, bend: Tensor) -> Tensor:
+    def _gram(self, bend: Tensor, X: Tensor) -> Tensor:
         """Σ ℓ'' x xᵀ, [c, p, p]."""
-        return torch.bmm((self.X * (self.weight * bend)[..., None]).mT, self.X)
+        return torch.bmm((X * (self.weight * bend)[..., None]).mT, X)
 
 
 def one_layer(dense: Dense | None) -> Dense | None:

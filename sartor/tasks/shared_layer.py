@@ -75,13 +75,11 @@ class SharedLayer(OneLayer):
         found = torch.bmm(slope.mT, self.X).view(len(theta), -1, self.p)
         return self._flat(torch.cat([-found, found], 1) if self.two else found)
 
-    def hessian(self, theta: Tensor) -> Tensor:
-        """[u·S, d] → [u·S, d, d]."""
+    def _curvature(self, theta: Tensor, X: Tensor) -> Tensor:
+        """[u·S, k, p, k, p], of all inputs or of the last, a constant 1."""
         if not self.two:
-            return super().hessian(theta)
-        signs = self.X.new_tensor([[1.0, -1.0], [-1.0, 1.0]])
-        whole = torch.einsum("cpq,ij->cipjq", self._gram(self._bend(theta)), signs)
-        return self._flat(self._flat(whole).movedim(-1, 1))
+            return super()._curvature(theta, X)
+        return torch.einsum("cpq,ij->cipjq", self._gram(self._bend(theta), X), X.new_tensor([[1.0, -1.0], [-1.0, 1.0]]))
 
     def equations(self, theta: Tensor, slope: Tensor, added: Tensor) -> tuple[Tensor, Tensor, Back]:
         """(∇²f + D) step = slope, with a diagonal D that is `added` [u·S, d], as small as it can be: H and g, and what
@@ -89,7 +87,7 @@ class SharedLayer(OneLayer):
         D, g = self._by_class(added), self._by_class(slope)
         if not self.two or not torch.equal(D[:, 0], D[:, 1]):
             return self.hessian(theta) + torch.diag_embed(added), slope, lambda step: step
-        D, curved = D[:, 0], self._gram(2 * self._bend(theta))
+        D, curved = D[:, 0], self._gram(2 * self._bend(theta), self.X)
         curved.diagonal(dim1=1, dim2=2).add_(D)
         both = torch.where(D > 0, g.sum(1) / D, 0.0)  # of what nothing holds, the two slopes cancel
 
@@ -115,7 +113,10 @@ class SharedLayer(OneLayer):
         W = (W[:, 1:] - W[:, :1] if self.two else W).reshape(self.u, -1, self.p)
         return torch.bmm(self.X, W.mT).view(self.u, self.n, self.S, -1)
 
-    def _gram(self, bend: Tensor) -> Tensor:
+    def _gram(self, bend: Tensor, X: Tensor) -> Tensor:
         """Σ ℓ'' x xᵀ, [u, n, S] → [u·S, p, p]."""
-        half = torch.bmm((bend * self.weight).expand(-1, -1, self.S).mT, self.XX).flatten(0, 1)
+        bend = (bend * self.weight).expand(-1, -1, self.S)
+        if X.shape[2] < self.p:
+            return bend.sum(1).view(-1, 1, 1)
+        half = torch.bmm(bend.mT, self.XX).flatten(0, 1)
         return half.index_select(1, self.unpack).view(-1, self.p, self.p)

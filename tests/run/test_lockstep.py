@@ -133,7 +133,9 @@ def test_four_runs_are_the_same_together_and_alone(name: str) -> None:
     """Of every method, with other seeds, data, and numbers wherever it says that they may differ."""
     method = make(name)
     assert is_dataclass(method)
-    together_and_alone([scaled(method, factor) for factor in FACTORS], *model_for(method))
+    # Of these the server solves equations that are flat where all classes are raised alike: rounding moves it there.
+    close = 1e-6 if method.models == "one layer" else 1e-9
+    together_and_alone([scaled(method, factor) for factor in FACTORS], *model_for(method), close)
 
 
 def test_shares_are_of_a_run() -> None:
@@ -245,7 +247,7 @@ def test_who_goes_alone_and_why() -> None:
     kind, model = model_for(FLAME())
     plain = [ready(FLAME(lam=lam), kind, model, 0) for lam in (0.1, 0.2)]
     others = [
-        ready(FLAME(anchor="global"), kind, model, 0),  # a choice
+        ready(FLAME(weighting="size"), kind, model, 0),  # a choice
         ready(FLAME(solver=SGD(batch=10)), kind, model, 0),  # a count
         ready(FLAME(), kind, nn.Linear(3, 3), 0),  # another model
         ready(FLAME(), kind, model, 0, attack=Attacked("sign-flip", 0.3)),

@@ -94,7 +94,7 @@ def test_one_cut_leaves_it_to_clients_to_say_what_chance_does() -> None:
 def test_clients_count_as_they_are_weighted_and_one_without_samples_does_not() -> None:
     scores = np.array([[0.2, 0.8, np.nan], [0.4, 0.6, np.nan]])
     advice = Advice(
-        RECIPE, list("abc"), 1.0, {"local": [Tried({}, scores, loss=1.0)]}, weights=np.array([3.0, 1.0, 9.0])
+        RECIPE, list("abc"), 1.0, {"local": [Tried({}, scores)]}, regression=True, samples=np.array([3.0, 1.0, 9.0])
     )
     assert advice.mean("local") == pytest.approx(0.75 * 0.3 + 0.25 * 0.7)
 
@@ -104,7 +104,7 @@ def test_a_method_s_setting_is_the_one_with_the_lowest_loss() -> None:
     good, better = Tried({}, scores, loss=0.7), Tried({"lam": 9.0}, scores - 0.1, loss=0.6)
     advice = Advice(RECIPE, list("abcd"), 1.0, {"local": [Tried({}, scores)], "ditto": [good, better]})
     assert advice.best("ditto").settings == {"lam": 9.0}
-    advice.tried["ditto"] = [Tried({}, None, "diverged"), good]
+    advice.tried["ditto"] = [Tried({}, None, error="diverged"), good]
     assert advice.best("ditto") is good
 
 
@@ -112,10 +112,31 @@ def test_of_many_that_are_as_good_the_simplest_is_taken_and_the_others_are_named
     up = np.array([[0.02], [-0.02]])
     each = {"local": 0.0, "fednewton": 0.05, "ditto": 0.055, "flame": 0.01}
     scores = {m: np.full((2, 4), 0.5 + v) + (up if m != "ditto" else 0) for m, v in each.items()}
-    advice = Advice(RECIPE, list("abcd"), 1.0, {m: [Tried({}, v, loss=1.0)] for m, v in scores.items()})
+    losses = {m: np.full((2, 4), 1.0 if m == "ditto" else 1.01) + (up if m != "ditto" else 0) for m in each}
+    tried = {m: [Tried({}, v, losses[m], loss=float(losses[m].mean()))] for m, v in scores.items()}
+    advice = Advice(RECIPE, list("abcd"), 1.0, tried)
     assert advice.leader == "ditto" and advice.recommended == "fednewton"
     said = advice.words()[-1]
-    assert "as good within one standard error: ditto" in said and "times as many samples would tell" in said
+    assert "as good within one standard error of score and loss: ditto" in said
+    assert "times as many samples would tell" in said
+
+
+def test_where_scores_cannot_tell_methods_apart_losses_do() -> None:
+    """Accuracies differ by less than a standard error, losses by more; a low loss of what is out of the race by its
+    score does not count."""
+    up = np.array([[0.02], [-0.02]])
+    score = {"local": 0.5, "fednewton": 0.499, "ditto": 0.505, "flame": 0.3}
+    loss = {"local": 1.2, "fednewton": 1.001, "ditto": 1.0, "flame": 0.5}
+    tried = {
+        m: [Tried({}, np.full((2, 4), score[m]) + up * (m == "ditto"), np.full((2, 4), loss[m]) + up * (m == "ditto"))]
+        for m in score
+    }
+    for m, (one,) in tried.items():
+        one.loss = loss[m]
+    advice = Advice(RECIPE, list("abcd"), 1.0, tried)
+    assert advice.as_good == ["fednewton", "ditto"] and advice.recommended == "fednewton"
+    tried["local"][0].losses = tried["fednewton"][0].losses
+    assert advice.recommended == "local"
 
 
 def test_advice_that_the_test_data_speak_against_begins_with_doubt() -> None:
@@ -190,5 +211,10 @@ def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     made = Recipe.load(tmp_path / "run" / "recipe.toml")
     assert made.method == found["recommended"] and made.rounds == 2 and made.model == "softmax"
     assert "not both" in refused("run", "--recipe", "advice/recipe.toml", "--resume", "run")
+    good(*quick, "--metric", "auroc", "--out", "by-auroc")
+    by_auroc = json.loads((tmp_path / "by-auroc" / "advise.json").read_text())
+    assert by_auroc["scored"].startswith("AUROC, the mean over clients") and "auroc" in str(by_auroc["words"]).lower()
+    assert by_auroc["methods"]["fedavg"]["test"] != found["methods"]["fedavg"]["test"]
+    assert "does not fit targets that are classes" in refused(*quick, "--metric", "mae")
     assert "minutes > 0" in refused(*quick, "--minutes", 0)
     assert "unknown method" in refused("advise", "--methods", "flam")

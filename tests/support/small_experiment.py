@@ -81,6 +81,7 @@ model = "softmax"
 lr = 0.1
 batch = 20
 [methods.flame]
+anchor = "local"
 lam = 0.5
 rho = 0.1
 [tune.ditto]

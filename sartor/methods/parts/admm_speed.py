@@ -29,12 +29,12 @@ class Penalised(Protocol):
 Made = TypeVar("Made")
 
 
-def set_speed(method: Penalised, owner: str) -> None:
-    """Refuse both; take 1 where neither is given."""
+def set_speed(method: Penalised, owner: str, usual: float = 1.0) -> None:
+    """Refuse both; take the usual speed where neither is given."""
     both = method.speed is not None and method.rho is not None
     need(not both, f"{owner} takes speed = λα/ρ, or rho itself, not both; got {method.speed} and {method.rho}.")
     if method.rho is None and method.speed is None:
-        object.__setattr__(method, "speed", 1.0)
+        object.__setattr__(method, "speed", usual)
     positive(owner, **{name: v for name in ("speed", "rho") if (v := getattr(method, name)) is not None})
 
 

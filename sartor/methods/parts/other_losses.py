@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ...core import Back, Batch, ClientLoss, ClientStack, Coupling, Plan
+from ...core import WHOLE, Back, Batch, ClientLoss, ClientStack, Coupling, Plan
 from ...couplings import first, subtract_
 from ...errors import SartorError
 
@@ -108,8 +108,8 @@ class Affine(View):
         return _Through(self, self.local.objective())
 
     @abstractmethod
-    def bend(self, H: Tensor) -> Tensor:
-        """[c, d, d] → [c, k, k], Jᵀ H J."""
+    def bend(self, f: ClientLoss, model: Tensor) -> Tensor:
+        """[c, k, k], Jᵀ H J with f's curvature H at the model."""
 
     @abstractmethod
     def trained(self, whole: Tensor) -> Tensor:
@@ -128,8 +128,8 @@ class _Through:
     def grad(self, theta: Tensor, at_work: Tensor | None = None) -> Tensor:
         return self.view.back(self.of.grad(self.view.model(theta), at_work))
 
-    def hessian(self, theta: Tensor) -> Tensor:
-        return self.view.bend(self.of.hessian(self.view.model(theta)))
+    def hessian(self, theta: Tensor, part: slice = WHOLE) -> Tensor:
+        return self.view.bend(self.of, self.view.model(theta))[:, part, part]
 
 
 class ModelPart(Affine):
@@ -147,8 +147,8 @@ class ModelPart(Affine):
     def back(self, grad: Tensor) -> Tensor:
         return grad[:, self.part].contiguous()
 
-    def bend(self, H: Tensor) -> Tensor:
-        return H[:, self.part, self.part]
+    def bend(self, f: ClientLoss, model: Tensor) -> Tensor:
+        return f.hessian(model, self.part)
 
     def trained(self, whole: Tensor) -> Tensor:
         return whole[self.part]
@@ -168,8 +168,8 @@ class Mixed(Affine):
     def back(self, grad: Tensor) -> Tensor:
         return grad * self.mix[: len(grad)]
 
-    def bend(self, H: Tensor) -> Tensor:
-        return H * (self.mix**2)[..., None]
+    def bend(self, f: ClientLoss, model: Tensor) -> Tensor:
+        return f.hessian(model) * (self.mix**2)[..., None]
 
     def trained(self, whole: Tensor) -> Tensor:
         return whole

@@ -129,7 +129,8 @@ class Theorem1(Check):
         """In how many rounds L rises on parabolas with curvature at most L, at this λα and ρ."""
         draw = stream(self.seed, "theorem 1")
         made = bowls(draw.normal(0, 1, (self.m, 2)), draw.uniform(0, self.L, self.m))
-        return float(rises(descent(FLAME(lam=x * self.m, rho=rho, solver=Exact()), made, self.rounds))[0])
+        method = FLAME(lam=x * self.m, rho=rho, anchor="local", solver=Exact())
+        return float(rises(descent(method, made, self.rounds))[0])
 
 
 @dataclass(frozen=True)
@@ -216,7 +217,7 @@ class Lyapunov(Check):
         w_i = (x - b * (x + rho)) / rho  # from (12): b(x + ρ) = x·1 − ρw_i
         slope = self.lam * (w_i - 1.0)  # from (11): θ' = w_i − slope/λ = 1
         task, data = bowls(-np.sign(slope) * far * sides, np.full(2, abs(slope) / far))
-        play = Play(FLAME(lam=self.lam, rho=rho, solver=Exact()), task, data)
+        play = Play(FLAME(lam=self.lam, rho=rho, anchor="local", solver=Exact()), task, data)
         state = play.engine.save()
         start = {"theta": np.zeros((2, 1)), "w": sides * w_i}
         play.engine.restore({"visits": state["visits"]} | {f"state/{k}": torch.from_numpy(v) for k, v in start.items()})
@@ -225,7 +226,7 @@ class Lyapunov(Check):
         return 2 * theory.increase(x, rho, 1.0, b) / x, float(after - before) / x
 
     def method(self, r: float) -> FLAME:
-        return FLAME(lam=self.lam, rho=r * self.lam / 5, solver=Exact())
+        return FLAME(lam=self.lam, rho=r * self.lam / 5, anchor="local", solver=Exact())
 
     def share(self, r: float, cohort: float) -> float:
         """The share of random problems in which L rises in some round; `cohort` is the share of clients asked."""
@@ -238,7 +239,8 @@ class Lyapunov(Check):
         centre = 4 * stream(self.seed, "log bowls").standard_normal((4 * self.problems, 2))
         made = bowls(centre, np.ones(len(centre)), shape="log", start=1.0)
         solver = Inexact(lr=1.6 / (lam + 2), eps=1e-20, shrink=0.999)
-        values = descent(FLAME(lam=lam, rho=r * lam / 4, solver=solver), made, self.rounds, self.problems)
+        method = FLAME(lam=lam, rho=r * lam / 4, anchor="local", solver=solver)
+        values = descent(method, made, self.rounds, self.problems)
         return float((rises(values) > 0).mean())
 
 
@@ -328,7 +330,7 @@ class FlameRate(Check):
     def trace(self, made: tuple[Task, Clients], solver: Solver, replicas: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """[T, R] L and ‖∇L‖² after every third round."""
         rho = self.ratio * self.lam * replicas / len(made[1])
-        play = Play(FLAME(lam=self.lam, rho=rho, solver=solver), *made, replicas)
+        play = Play(FLAME(lam=self.lam, rho=rho, anchor="local", solver=solver), *made, replicas)
         values, slopes = [], []
         for _ in range(self.rounds // _EVERY):
             facts = play.rounds(_EVERY).facts()

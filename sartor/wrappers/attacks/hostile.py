@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core import Back, Batch, ClientLoss, ClientStack, Coupling, Method, Plan, Server, State
+from ...core import WHOLE, Back, Batch, ClientLoss, ClientStack, Coupling, Method, Plan, Server, State
 from ...errors import need
 from ...methods.parts.other_losses import View
 from ...seeds import stream
@@ -140,5 +140,5 @@ class _TamperedObjective:
     def grad(self, theta: Tensor, at_work: Tensor | None = None) -> Tensor:
         return self.tamper(self.honest.grad(theta, at_work))
 
-    def hessian(self, theta: Tensor) -> Tensor:
-        return self.tamper(self.honest.hessian(theta))
+    def hessian(self, theta: Tensor, part: slice = WHOLE) -> Tensor:
+        return self.tamper(self.honest.hessian(theta, part))

@@ -190,7 +190,7 @@ def test_flame_s_rate_on_parabolas(seed: int) -> None:
     b, lam, m = rng.uniform(0.5, 2), rng.uniform(0.5, 2), 3
     rho = lam / m * rng.uniform(2.6, 5)
     centre = rng.normal(size=(m, 2))
-    play = Play(st.FLAME(lam=lam, rho=rho, solver=st.Exact()), *bowls(centre, np.full(m, b))).rounds(60)
+    play = Play(st.FLAME(lam=lam, rho=rho, anchor="local", solver=st.Exact()), *bowls(centre, np.full(m, b))).rounds(60)
     w, _ = flame.solution_scaled(np.full(m, b), centre, lam)
     early = np.abs(play.globals_of()[0].numpy() - w).max()
     late = np.abs(play.rounds(20).globals_of()[0].numpy() - w).max()

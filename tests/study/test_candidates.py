@@ -1,0 +1,34 @@
+"""What `advise` tries: linear models to the end, and networks that are trained neither too short nor too long."""
+
+from __future__ import annotations
+
+import pytest
+
+from sartor.run.assemble import resolve
+from sartor.run.recipe import Recipe
+from sartor.study.candidates import NETWORKS, ROWS_FOR_A_NETWORK, candidates
+
+TABLE = Recipe(data="rows.csv", target="y", client_key="site", rounds=30)
+
+
+def test_networks_are_tried_where_there_are_rows_for_them() -> None:
+    few, many = (candidates(TABLE, None, 3, rows) for rows in (ROWS_FOR_A_NETWORK - 1, ROWS_FOR_A_NETWORK))
+    assert list(few) == [name for name in many if "mlp" not in name]
+    assert [name for name in many if "mlp" in name] == [f"{m}, mlp(32)" for m in NETWORKS]
+    assert next(iter(many)) == "local"  # the simplest first
+    chosen = candidates(TABLE.replace(model="softmax"), None, 3, ROWS_FOR_A_NETWORK)
+    assert list(chosen) == list(few)
+
+
+@pytest.mark.parametrize("method", NETWORKS)
+def test_a_network_s_steps_become_shorter_and_its_best_round_is_taken(method: str) -> None:
+    one = candidates(TABLE, None, 3, ROWS_FOR_A_NETWORK)[f"{method}, mlp(32)"]
+    next(one.settings)  # the defaults
+    settings = next(one.settings)
+    assert 1e-4 <= settings["solver.weight_decay"] <= 3e-2
+    made = resolve(one.recipe(TABLE, settings))
+    assert made.report == "best" and made.evaluate_every == 5 and made.model == "mlp(32)"
+    solver = made.settings["solver"]
+    assert solver["decay"] ** 30 == pytest.approx(0.1) and solver["weight_decay"] == settings["solver.weight_decay"]
+    assert "decay" not in made.settings.get("finetune", {})  # which comes after the last round
+    assert made.parts == TABLE.parts  # some samples are there to choose the round by
