@@ -23,6 +23,7 @@ from ..engines.threads import one_thread
 from ..errors import SartorError
 from .result import Result
 
+_PARAMETERS, _MOST = 1 << 19, 100  # of all clients' models in all runs; and runs, each of which has a thread
 Play = Iterator[Result]  # as run/play.py:play_recipe
 
 
@@ -102,6 +103,11 @@ class _Player:
 
     def settle(self) -> None:
         self.engine.settle()
+
+
+def gaining(clients: int, parameters: int) -> int:
+    """How many runs gain by going together: the more numbers their models have, the less of the time is Python's."""
+    return max(1, min(_MOST, _PARAMETERS // (clients * parameters)))
 
 
 def play_together(plays: Sequence[Play]) -> Iterator[tuple[int, Result | SartorError]]:
