@@ -27,7 +27,7 @@ from ..errors import Diverged
 from ..seeds import words
 from ..tasks import convex
 from ..tasks.shared_layer import FEWEST, SharedLayer
-from .local import LocalEngine, computed
+from .local import WORTH_IT, LocalEngine, computed
 from .stack import Stack
 from .threads import one_thread
 
@@ -62,6 +62,8 @@ def alone(engine: object) -> str:
         return f"its method is wrapped ({type(engine.method).__name__})"
     if not getattr(engine.task, "vectorise", True):
         return "its model is computed client by client"
+    if engine.workers > 1 and engine.clients * engine.task.size >= WORTH_IT:
+        return "its models keep all cores at work"
     return ""
 
 

@@ -37,7 +37,7 @@ _LINE = 64  # bytes: where PyTorch's own memory begins
 _CACHE_BYTES = 5 << 19  # what a chunk's models may take: measured, one step's working set is several times that
 _MOST = 25  # clients in a chunk, however small their models: their batches are in the cache too
 _SIDE_BY_SIDE = 2  # a cohort is cut into at least so many chunks, to keep so many cores at work ...
-_WORTH_IT = 1 << 19  # ... if its models have so many parameters in all: with fewer, Python takes most of the time
+WORTH_IT = 1 << 19  # ... if its models have so many parameters in all: with fewer, Python takes most of the time
 
 
 class LocalEngine:
@@ -169,7 +169,7 @@ class LocalEngine:
         if self.chunk:
             return np.array_split(by_size, -(-n // self.chunk))
         fits = max(1, min(_MOST, _CACHE_BYTES // (self.task.size * self.data.x.element_size())))
-        together = _SIDE_BY_SIDE if n * self.task.size >= _WORTH_IT else 1
+        together = _SIDE_BY_SIDE if n * self.task.size >= WORTH_IT else 1
         return np.array_split(by_size, min(n, -(-n // (fits * together)) * together))
 
     def _stage(
@@ -215,6 +215,7 @@ class LocalEngine:
         for k, base in self._memory.items():
             base.move(states[k])
         self.visits, self._taken = visits.copy_(self.visits), taken.copy_(self._taken)
+        self._pool = None  # other processes would not see them
 
     def save(self) -> State:
         out = {"visits": self.visits}

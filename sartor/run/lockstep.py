@@ -18,12 +18,12 @@ from torch import Tensor
 
 from ..core import Engine, Stage, State
 from ..engines.joint import Answer, Joint, Request, alone, fitting, kind_of
-from ..engines.local import LocalEngine
+from ..engines.local import WORTH_IT, LocalEngine
 from ..engines.threads import one_thread
 from ..errors import SartorError
 from .result import Result
 
-_PARAMETERS, _MOST = 1 << 19, 100  # of all clients' models in all runs; and runs, each of which has a thread
+_MOST = 100  # runs, each of which has a thread
 Play = Iterator[Result]  # as run/play.py:play_recipe
 
 
@@ -43,13 +43,13 @@ class _Player:
 
     # In the caller's thread.
 
-    def go_on(self, answer: object = None) -> Request | Result | Exception | None:
+    def go_on(self, answer: object = None) -> Request | Result | BaseException | None:
         """Play on with this answer: what is asked next, a round that is done, why it failed, or None at its end."""
         if not self._thread.is_alive():
             self._thread.start()
         else:
             self._heard.put(answer)
-        said: Request | Result | Exception | None = self._said.get()
+        said: Request | Result | BaseException | None = self._said.get()
         return said
 
     def leave(self) -> None:
@@ -73,7 +73,7 @@ class _Player:
             self._said.put(None)
         except _Over:
             pass
-        except Exception as e:
+        except BaseException as e:  # an interruption, too: whoever waits must hear of it
             self._said.put(e)
 
     def _wait(self, said: object) -> Any:
@@ -107,7 +107,7 @@ class _Player:
 
 def gaining(clients: int, parameters: int) -> int:
     """How many runs gain by going together: the more numbers their models have, the less of the time is Python's."""
-    return max(1, min(_MOST, _PARAMETERS // (clients * parameters)))
+    return max(1, min(_MOST, WORTH_IT // (clients * parameters)))
 
 
 def play_together(plays: Sequence[Play]) -> Iterator[tuple[int, Result | SartorError]]:
@@ -117,11 +117,14 @@ def play_together(plays: Sequence[Play]) -> Iterator[tuple[int, Result | SartorE
     for i, play in enumerate(plays):
         try:
             result = next(play)
-            players[i] = _Player(play, result)
+            yield i, result
+            if alone(result.run.engine):  # to the end, before the next takes up memory, or another cluster's machines
+                for result in play:
+                    yield i, result
+            else:
+                players[i] = _Player(play, result)
         except SartorError as e:
             yield i, e
-        else:
-            yield i, result
     joints = _joints(players)
     answers: dict[int, object] = dict.fromkeys(players)
     try:

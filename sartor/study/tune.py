@@ -118,6 +118,7 @@ class Tuning:
     seeds: tuple[int, ...]
     trials: dict[str, list[Trial]] = field(default_factory=dict)
     fixed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings that are not tuned, by method
+    together: dict[str, int] = field(default_factory=dict)  # runs that go together, by method
 
     def best(self, method: str) -> Trial | None:
         """The best of a method's trials; of equals the first."""
@@ -226,6 +227,7 @@ def tune(
         assemble(recipe, clients[0])  # whatever can be refused is refused before the first trial
         asked = propose(sampler, tuning.ranges(method), budget, tuning.trials[method], method)
         many = 1 if sampler == "tpe" else trials_at_once(recipe, clients)  # TPE goes by the trials before
+        tuning.together[method] = min(many, budget) * len(seeds)
         while some := list(islice(asked, many)):
             new = [wanted for wanted in some if (method, _text(wanted)) not in known]
             known |= {(method, _text(t.settings)): t for t in _try(recipe, new, seeds, clients)}

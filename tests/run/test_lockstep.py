@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commandline import hospitals, summary
+from commandline import hospitals, stop_in_round, summary
 from every_method import EXTRA, make
 from torch import nn
 
@@ -257,6 +257,31 @@ def test_who_goes_alone_and_why() -> None:
     assert reasons == ["", "", "", "", "", "its method is wrapped (Hostile)"]
     serial = prepare(FLAME(), model, clients(kind), execution=Execution(engine="serial"))
     assert "SerialEngine" in joint.alone(serial.run.engine)
+
+
+def test_runs_that_go_alone_are_played_one_after_the_other() -> None:
+    kind, model = model_for(FLAME())
+    plain = [ready(FLAME(), kind, model, seed) for seed in range(2)]
+    wrapped = [ready(FLAME(), kind, model, seed, attack=Attacked("sign-flip", 0.3)) for seed in range(2)]
+    order = [i for i, _ in play_together([played(r) for r in (*plain, *wrapped)])]
+    assert order == [0, 1, 2, 2, 2, 3, 3, 3, 0, 1, 0, 1]
+
+
+def test_an_interruption_is_heard() -> None:
+    """Ctrl-C, say, while a run is at its server: it ends them all, and nobody waits for ever."""
+    kind, model = model_for(FLAME())
+    runs = [ready(FLAME(), kind, model, seed) for seed in range(2)]
+    with stop_in_round(1), pytest.raises(KeyboardInterrupt):
+        last([played(r) for r in runs])
+    assert all(isinstance(r.run.engine, joint.LocalEngine) for r in runs)
+
+
+def test_large_models_have_all_cores_to_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, model = model_for(FLAME())
+    busy = prepare(FLAME(), model, clients(kind), execution=Execution(workers=2))
+    assert joint.alone(busy.run.engine) == ""
+    monkeypatch.setattr(joint, "WORTH_IT", busy.task.size * 4)
+    assert joint.alone(busy.run.engine) == "its models keep all cores at work"
 
 
 def test_a_stack_that_would_not_fit_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
