@@ -1,6 +1,8 @@
 """How should a table's numbers be put to scale: by all clients' statistics, or by each client's own?
 
     python benchmarks/columns.py [SEEDS]     a table in Markdown (about ten minutes for three seeds)
+    python benchmarks/columns.py far         how far clients' means may lie apart (data/tables/moments.py, FAR): mean
+                                             loss on training rows after 50 rounds of steps of the default length
 
 Tables with natural clients in $SARTOR_DATA/natural, softmax or linear models, default settings. For each method the
 mean over seeds of the test score (accuracy, or R² over all test rows of all clients: that of one client's ten rows says
@@ -14,8 +16,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import torch
 
-from sartor.data import Clients, load
+from sartor.data import Clients, Dataset, load
+from sartor.data.tables import moments
+from sartor.engines.stack import Stack
 from sartor.errors import SartorError
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
@@ -31,6 +36,7 @@ SETS = {  # file: target, client key, task
 }
 METHODS = ("local", "fedavg", "ditto")
 WAYS = ("pooled", "own")
+BOUNDS = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 def score(result: Result, clients: Clients) -> float:
@@ -57,6 +63,34 @@ def played(name: str, method: str, how: str, seed: int) -> float:
     return score(result, clients)
 
 
+def far() -> None:
+    """By FAR the training loss of each table and method; no row outside of training has a part in it."""
+    print("| table |", " | ".join(f"{m}, {far:g}" for m in METHODS for far in BOUNDS), "|")
+    print("|---|" + "---|" * (len(METHODS) * len(BOUNDS)))
+    for name, (target, key, task) in SETS.items():
+        data = load(NATURAL / f"{name}.csv", target=target, client_key=key, task=task)
+        said = []
+        for method in METHODS:
+            for moments.FAR in BOUNDS:
+                said.append(f"{training_loss(name, method, data):.3g}")
+        print(f"| {name} |", " | ".join(said), "|", flush=True)
+
+
+def training_loss(name: str, method: str, data: Dataset) -> float:
+    """Of one run; infinite where it diverges."""
+    clients = data.split("natural", seed=0, columns="pooled", parts=(0.92, 0.0, 0.08))
+    model = "linear" if clients.classes is None else "softmax"
+    recipe = Recipe(method=method, data=name, model=model, seed=0, evaluate_every=50, workers=1, diagnostics=False)
+    try:
+        *_, result = play_recipe(recipe, clients, None)
+    except SartorError:
+        return float("inf")
+    models = result.run.models()
+    theta = models["client/personal"] if "client/personal" in models else models["global"].expand(len(clients), -1)
+    stack = Stack(result.task, result.data, np.arange(len(clients)), torch.zeros(len(clients)), 0, 0)
+    return float(np.average(stack.full_loss(theta).numpy(), weights=clients.counts("train")))
+
+
 def main() -> None:
     """Play all, and print the table."""
     seeds = range(int(sys.argv[1]) if len(sys.argv) > 1 else 3)
@@ -71,4 +105,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    (far if sys.argv[1:] == ["far"] else main)()

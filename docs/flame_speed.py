@@ -20,7 +20,7 @@ from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 from sartor.storage import write_json
 
-SPEEDS, CLIENTS = (0.03, 0.1, 0.3, 1.0, 3.0), (10, 100, 1000)
+SPEEDS, CLIENTS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0), (10, 100, 1000)
 
 
 def played(speed: float, m: int, seed: int, rounds: int, steps: int) -> tuple[list[float], dict[str, float]]:

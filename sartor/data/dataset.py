@@ -19,6 +19,7 @@ from .tables.columns import WAYS, Column, columns_moments, learn, of_pooled, rea
 from .tables.columns import feature_names as names_of
 from .tables.disguise import disguised
 from .tables.moments import Moments, moments, pooled
+from .tables.too_little import too_little
 
 _PIECE = 1 << 16  # rows that are looked at together
 
@@ -140,7 +141,8 @@ class Dataset:
             inputs = replace(inputs, target_scale=agreed.target if agreed else self._target_scale(order, bounds))
         y = torch.from_numpy(inputs.scaled_target(self.y[order]))
         y = y.to(dtype) if y.is_floating_point() else y.long()
-        about = self._about(partition, assignment, seed, parts) | self._warnings(order, bounds)
+        about = self._about(partition, assignment, seed, parts)
+        about |= self._warnings(order, bounds, names) if agreed is None else {}  # a site does not see the others
         out = Clients(x, y, bounds, names, self.classes, about, inputs)
         about["sizes"] = {part: int(out.counts(part).sum()) for part in PARTS}
         about["measures"] = measure(out)
@@ -213,10 +215,14 @@ class Dataset:
         mean, spread = pooled(self.target_moments(order, bounds))
         return float(mean[0]), float(spread[0])
 
-    def _warnings(self, order: np.ndarray, bounds: np.ndarray) -> dict[str, object]:
+    def _warnings(self, order: np.ndarray, bounds: np.ndarray, names: Sequence[str]) -> dict[str, object]:
         """What to look at before a result is believed."""
-        rows = np.concatenate([order[part] for part in _training(bounds)]) if self.columns else order[:0]
-        lines = list(disguised(self.x, self.labels, rows, self.classes, self.columns))
+        if not self.columns:
+            return {}
+        rows, called = [order[part] for part in _training(bounds)], self.class_names
+        classes = None if self.classes is None else called or [str(k) for k in range(self.classes)]
+        lines = list(disguised(self.x, self.labels, np.concatenate(rows), self.classes, self.columns))
+        lines += too_little(self.x, self.labels, rows, classes, self.columns, names)
         return {"warnings": [f"{self.name}: {line}" for line in lines]} if lines else {}
 
     def _about(

@@ -57,7 +57,19 @@ def metrics_of(
     names = [data.names[i] for i in ids]
     called, wide = class_names(data), models["chosen"][0].said.shape[1:]
     called += [f"output {i}" for i in range(len(called), *wide)] if called else []  # the model has more than are needed
-    return metric_table(models, names, called, seed)
+    found = metric_table(models, names, called, seed)
+    found["notes"] += _decided(decided or ())
+    return found
+
+
+def _decided(each: Sequence[Decision]) -> list[str]:
+    """What was done to the chosen models' probabilities."""
+    said = []
+    if any(d.scale != 1.0 or d.shift != 0.0 for d in each):
+        said.append("the chosen models' probabilities are recalibrated by validation samples (decisions.json)")
+    if any(d.threshold is not None for d in each):
+        said.append("the chosen models answer by a threshold, not by the more probable class (decisions.json)")
+    return said
 
 
 def decisions_of(

@@ -24,6 +24,7 @@ from ..tasks.task import ModelTask
 from ..wrappers.privacy import Privacy
 from . import export, metrics_file, newcomers, privacy_account
 from .rounds import BestRound, Run
+from .separated import separated
 from .undertrained import undertrained
 
 
@@ -95,8 +96,18 @@ class Result:
             "warnings": [
                 *self.history[-1]["warnings"],
                 *undertrained(self.history, run.problem.clients, run.cohort, run.method.train_all),
+                *self._separated(),
             ],
         }
+
+    def _separated(self) -> list[str]:
+        """Of linear models that were solved to the end, with one for each client."""
+        solver = self.settings["settings"].get("solver")
+        to_the_end = self.run.method.models == "one layer" or (solver or {}).get("kind") in ("newton", "lbfgs")
+        here = to_the_end and self.data.classes is not None and metrics_file.samples_are_here(self.data)
+        if not here or not self.run.problem.convex or "personal" not in self._personal:
+            return []
+        return separated(self.task, self.data, self._personal["personal"])
 
     def _spent(self, judged: dict[str, Any]) -> dict[str, Any]:
         """What was to be had for the bytes: accuracy per megabyte up and down, and what it took to reach the target."""

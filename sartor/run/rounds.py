@@ -27,6 +27,7 @@ from .folder_schema import CHECKPOINT, COUNTS
 from .recipe import Federation
 
 _AT_ONCE = 4096  # clients that are scored in one go, so that scoring a large federation takes little memory
+_HOPELESS = 1e6  # a loss above this, at an R² below −this, is that of a model that has run away
 Line = dict[str, Any]  # one line of history.jsonl
 
 
@@ -352,16 +353,19 @@ def _reduce(found: State) -> dict[str, float]:
 
 
 def _check_scores(scores: Scores, round: int, gaps: bool = False) -> None:
-    """Refuse scores from which no mean and variance can be computed. NaN accuracy and loss together say: no samples;
-    with `gaps` the accuracy, which is then a metric by name, may be NaN where it is not defined."""
+    """Refuse scores from which no mean and variance can be computed, and those of a model that has run away. NaN
+    accuracy and loss together say: no samples; with `gaps` the accuracy, which is then a metric by name, may be NaN
+    where it is not defined."""
     for name, value in scores.items():
         bad = np.abs(value) > 1e100
         if name.endswith("/loss"):
-            accuracy = np.isnan(scores[name.removesuffix("loss") + "accuracy"])
-            bad |= np.isnan(value) & ~accuracy if gaps else np.isnan(value) != accuracy
+            accuracy = scores[name.removesuffix("loss") + "accuracy"]
+            missing = np.isnan(accuracy)
+            bad |= np.isnan(value) & ~missing if gaps else np.isnan(value) != missing
+            bad |= (value > _HOPELESS) & (accuracy < -_HOPELESS)
         if bad.any():
             client = int(np.flatnonzero(bad)[0])
             raise Diverged(
-                f"diverged by round {round}: the {name.replace('/', ' ')} of client {client} is not "
-                "a finite number. The likely cause is a step size too large: lower lr or lam."
+                f"diverged by round {round}: the {name.replace('/', ' ')} of client {client} is {value[client]:.3g}. "
+                "The likely cause is a step size too large: lower lr or lam."
             )

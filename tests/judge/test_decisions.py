@@ -120,7 +120,9 @@ def test_from_the_command_line_to_predictions_and_exported_models(tmp_path: Path
     made = json.loads((run / "decisions.json").read_text())
     assert [row["name"] for row in made["clients"]] == ["x", "y", "z"] and made["calibrate"] == "platt"
     assert not (tmp_path / "plain" / "decisions.json").exists()
-    before, after = (json.loads((f / "metrics.json").read_text())["models"] for f in (tmp_path / "plain", run))
+    tables = [json.loads((f / "metrics.json").read_text()) for f in (tmp_path / "plain", run)]
+    before, after = (found["models"] for found in tables)
+    assert [len([n for n in found["notes"] if "decisions.json" in n]) for found in tables] == [0, 2]
     assert before["personal"] == after["personal"]
     caught = [found["chosen"]["pooled"]["sensitivity"]["value"] for found in (before, after)]
     assert caught[0] < caught[1]  # a rare class is found more often

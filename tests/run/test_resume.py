@@ -209,7 +209,7 @@ def test_other_data_under_the_same_name_are_refused(tmp_path: Path) -> None:
     table = hospitals(tmp_path / "visits.csv")
     with stop_in_round(5):
         sartor(*SHORT, "--data", table, *OWN, "--out", tmp_path / "A")
-    table.write_text(table.read_text().replace("east", "west"))
+    table.write_text(table.read_text().replace("east", "west", 3))
     assert "other data" in refused("run", "--resume", tmp_path / "A")
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from groups import grouped
 from torch import nn
 
 import sartor as st
+from sartor.data import Clients
 from sartor.run.named_parts import method_from
 from sartor.run.undertrained import undertrained
 from sartor.testing import ragged
@@ -39,3 +41,17 @@ def test_it_is_said_at_the_end_of_a_run(method: str, warned: bool) -> None:
     )
     found = [line for line in result.summary["warnings"] if "never trained" in line]
     assert bool(found) == warned and not any("never trained" in w for w in result.history[0]["warnings"])
+
+
+def test_a_regression_that_runs_away_is_called_diverged() -> None:
+    """Numbers that are finite still: an R² of −10¹² was once reported as a result."""
+    draw = np.random.default_rng(0)
+    parts = []
+    for _ in range(3):
+        x = 3 * draw.normal(size=(30, 4))
+        y = x.sum(1)
+        parts.append({"train": (x[:20], y[:20]), "test": (x[20:], y[20:])})
+    clients = Clients.from_parts(parts)
+    for method in (st.FedAvg(solver=st.SGD(lr=0.5)), st.LocalOnly(solver=st.SGD(lr=0.5))):
+        with pytest.raises(st.SartorError, match=r"diverged by round 10: the .* test loss of client \d is [0-9.]+e\+"):
+            st.fit(method, st.models.layers(4, 1), clients, 10, loss="squared")
