@@ -12,15 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..data import Clients, Dataset
-from ..engines import forked
+from ..engines import LocalEngine, forked
 from ..engines.threads import cores
 from ..errors import Diverged, OverBudget, SartorError, Silent, need, unknown
 from ..judge.metric_table import metric_table
 from ..judge.metrics import MODELS, ORACLE, gains, judge
-from ..run.assemble import assemble, complete, dealt, fingerprint, parameters, resolve, split
+from ..run.assemble import assemble, complete, dealt, fingerprint, resolve, split
 from ..run.bytes import parse_bytes
 from ..run.folder_schema import CLIENTS, COUNTS, SUMMARY
-from ..run.lockstep import gaining
 from ..run.metrics_file import class_names
 from ..run.named_parts import aggregator, attack, compressor
 from ..run.newcomers import hold_out
@@ -252,7 +251,7 @@ def compare(
                     ahead.wait(numbers[seed, scenario, method])
                 for result in _play_cell(table, method, recipe, plain[method], scenario, clients, place):
                     planned = planned or _keep_plan(folder, base, methods, seeds, settings, scenarios, references)
-                    ahead = ahead or _played_ahead(jobs, numbers[seed, scenario, method], folder)
+                    ahead = ahead or _played_ahead(jobs, numbers[seed, scenario, method], folder, result)
                     table.at_once = 1 if ahead is None else 1 + len(ahead.processes)
                     yield Step(table, method, seed, scenario, result)
                 planned = planned or _keep_plan(folder, base, methods, seeds, settings, scenarios, references)
@@ -268,13 +267,13 @@ def compare(
 Jobs = Mapping[tuple[int, Scenario, str], tuple[Recipe, Clients]]
 
 
-def _played_ahead(jobs: Jobs, now: int, folder: Path | None) -> Ahead | None:
+def _played_ahead(jobs: Jobs, now: int, folder: Path | None, result: Result) -> Ahead | None:
     """Other cores for the cells behind this one, where a run keeps only one core busy; None: they are not needed."""
-    recipe, clients = next(iter(jobs.values()))
-    plain = recipe.engine == "local" and recipe.workers is None and recipe.device == "cpu" and forked.available()
+    engine, recipe = result.run.engine, next(iter(jobs.values()))[0]
+    if not isinstance(engine, LocalEngine) or len(engine.cut(np.arange(engine.clients))) > 1:
+        return None  # its clients are elsewhere, or have workers of their own
+    plain = recipe.workers is None and recipe.device == "cpu" and forked.available()
     if folder is None or not plain or cores() == 1 or now == len(jobs) - 1:
-        return None
-    if gaining(len(clients), parameters(recipe, clients)) == 1:
         return None
     plays = [
         partial(_unfinished, own, theirs, folder / cell_name(method, seed, scenario))
