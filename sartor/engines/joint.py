@@ -112,10 +112,10 @@ def fitting(each: Sequence[Clients]) -> Iterator[int]:
     """How many runs after each other go into one stack, as their samples together must fit into memory."""
     at = 0
     while at < len(each):
-        held: dict[int, int] = {}
+        held: dict[Hashable, int] = {}
         count = 0
         for clients in each[at:]:
-            held[id(clients.x)] = clients.x.nbytes
+            held[_samples(clients)] = clients.x.nbytes
             if count and sum(held.values()) > _MOST_BYTES:
                 break
             count += 1
@@ -147,7 +147,9 @@ class Joint:
     def together(self, stage: Stage) -> bool:
         """Whether a stage can be computed for all at once: diagnostics are not written for columns, and metrics by
         name are in units of each run's own data."""
-        return not (stage == "diagnose" and self.differ) and self.task.named_metric is None
+        if stage == "diagnose":
+            return not self.differ
+        return stage != "evaluate" or self.task.named_metric is None
 
     def map(self, requests: Sequence[tuple[int, Request]]) -> list[Answer | Diverged]:
         """The answers to requests of one stage and round, each with the number of its run. A run that diverges is told
@@ -234,17 +236,22 @@ class Joint:
         return len(group) * max(self.task.size, int(counts[group[0]]) * wide)
 
 
+def _samples(clients: Clients) -> Hashable:
+    """The same for clients whose samples are the same tensors."""
+    return id(clients.x), id(clients.y)
+
+
 def _joined(each: Sequence[Clients]) -> tuple[Clients, np.ndarray]:
     """All runs' clients, and the number of each run's first; data that runs share are there once."""
-    starts: dict[int, int] = {}
+    starts: dict[Hashable, int] = {}
     kept: list[Clients] = []
     bounds, rows = [], 0
     for clients in each:
-        if id(clients.x) not in starts:
-            starts[id(clients.x)] = rows
+        if _samples(clients) not in starts:
+            starts[_samples(clients)] = rows
             kept.append(clients)
             rows += len(clients.x)
-        bounds.append(clients.bounds + starts[id(clients.x)])
+        bounds.append(clients.bounds + starts[_samples(clients)])
     x, y = torch.cat([c.x for c in kept]), torch.cat([c.y for c in kept])
     joined = np.concatenate(bounds)
     first = np.cumsum([0, *map(len, bounds)])[:-1]
