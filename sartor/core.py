@@ -39,6 +39,12 @@ class Batch(NamedTuple):
     key: Tensor  # [a] int64: what random layers (dropout) draw from; a function of seed, round, client and step
 
 
+class Blocks(dict[str, slice]):
+    """The model's trained parameters by name: their coordinates in θ; and which of them normalisation layers have."""
+
+    norms: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True)
 class Problem:
     """What a method knows before the first round."""
@@ -46,7 +52,7 @@ class Problem:
     start: Tensor  # [d] the common first model
     share: Tensor  # [m] n_i / Σ_j n_j, every client's share of the training samples
     seed: int
-    blocks: Mapping[str, slice] = field(default_factory=dict)  # the model's parameters by name: their coordinates in θ
+    blocks: Blocks = field(default_factory=Blocks)
     loss: str = ""  # the task's loss by name; "custom" for a user's own
     linear: bool = False  # the model is one linear layer with one output: ClientStack.design works
     largest: int = 0  # the most training samples that one client has
@@ -129,6 +135,7 @@ class ClientStack(Protocol):
     visits: Tensor  # [c] in how many rounds each client has trained, this one included
     samples: Tensor  # [c] n_i
     kind: str  # the task's loss by name
+    blocks: Blocks
 
     def batches(
         self, size: int, *, epochs: int = 1, steps: int | None = None, start: int = 0, stream: int = 0
@@ -219,7 +226,7 @@ class Task(Protocol):
     metric: Callable[[Tensor, Tensor], Tensor] | None  # a user's own, in place of accuracy or R²
     named_metric: str | None  # one of judge/prediction_metrics.py in their place
     class_weights: Tensor | None  # [k] what a sample of each class counts in training; none: all alike
-    blocks: dict[str, slice]  # the parameters by name: their coordinates in θ
+    blocks: Blocks
 
     @property
     def dense(self) -> Dense | None:

@@ -1,4 +1,5 @@
-"""The papers' models, by name: softmax, mlp, dnn, 2nn, cnn, linear, svm; sized from the data they are to fit."""
+"""The papers' models, by name: softmax, mlp, dnn, 2nn, cnn, linear, svm; and small ones of sequences: cnn1d, lstm, gru,
+transformer. Sized from the data they are to fit."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ import math
 from collections.abc import Callable
 from itertools import pairwise
 
-from torch import nn
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from . import spelling
 from .errors import SartorError, need, unknown
@@ -99,6 +102,106 @@ def _halved(name: str, shape: Shape, padding: int, kernel: int, least: int) -> t
     return height, width
 
 
+# --- sequences: numbers [channels, steps] that have a class, or tokens [steps] whose next ones are to be said ---------
+
+
+class Recurrent(nn.Module):
+    """An LSTM or GRU of one layer; the class of a sequence is said after its last step, the next token after each."""
+
+    def __init__(self, kind: type[nn.LSTM | nn.GRU], shape: Shape, outputs: int, tokens: bool, width: int = 64) -> None:
+        super().__init__()
+        self.tokens = tokens
+        self.embed = nn.Embedding(outputs, width // 2) if tokens else nn.Identity()
+        self.cells = kind(width // 2 if tokens else shape[0], width, batch_first=True)
+        self.head = nn.Linear(width, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        steps = self.embed(x.long()) if self.tokens else x.transpose(1, 2)
+        states = self.cells(steps)[0]
+        said: Tensor = self.head(states if self.tokens else states[:, -1])
+        return said
+
+
+def cnn1d(shape: Shape, outputs: int, widths: tuple[int, int] = (32, 64)) -> nn.Sequential:
+    """Two convolutions of width 5 over time with group normalisation, ReLU and pooling by 4, and a mean over time."""
+    _is_sequence("cnn1d", shape, least=16)
+    stack: list[nn.Module] = []
+    for a, b in pairwise((shape[0], *widths)):
+        stack += [nn.Conv1d(a, b, 5, padding=2), nn.GroupNorm(8, b), nn.ReLU(), nn.MaxPool1d(4)]
+    return nn.Sequential(*stack, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(widths[-1], outputs))
+
+
+class Attention(nn.Module):
+    """Self-attention with several heads; `causal`: to what came before only."""
+
+    def __init__(self, width: int, heads: int, causal: bool) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, t, _ = x.shape
+        q, k, v = (part(x).view(b, t, self.heads, -1).transpose(1, 2) for part in (self.query, self.key, self.value))
+        scores = q @ k.mT / math.sqrt(q.shape[-1])
+        if self.causal:
+            later = torch.ones(t, t, dtype=torch.bool, device=x.device).triu(1)
+            scores = torch.where(later, -torch.inf, scores)
+        found: Tensor = self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, -1))
+        return found
+
+
+class TransformerLayer(nn.Module):
+    """Attention and a small network, each behind a layer normalisation and beside a shortcut."""
+
+    def __init__(self, width: int, heads: int, causal: bool) -> None:
+        super().__init__()
+        self.attention, self.wide, self.narrow = (
+            Attention(width, heads, causal), nn.Linear(width, 4 * width), nn.Linear(4 * width, width),
+        )  # fmt: skip
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.norm1(x))
+        y: Tensor = x + self.narrow(F.gelu(self.wide(self.norm2(x))))
+        return y
+
+
+class Transformer(nn.Module):
+    """A small transformer (2 layers of 64, 4 heads): classes from the mean over steps, or the next token at each."""
+
+    def __init__(self, shape: Shape, outputs: int, tokens: bool, width: int = 64, depth: int = 2) -> None:
+        super().__init__()
+        self.tokens, self.most = tokens, shape[-1]
+        self.embed = nn.Embedding(outputs, width) if tokens else nn.Linear(shape[0], width)
+        self.position = nn.Embedding(self.most, width)
+        self.layers = nn.Sequential(*(TransformerLayer(width, 4, causal=tokens) for _ in range(depth)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        steps = x.shape[-1]
+        need(steps <= self.most, f"this transformer takes sequences of at most {self.most} steps; got {steps}.")
+        h = self.embed(x.long() if self.tokens else x.transpose(1, 2))
+        h = self.norm(self.layers(h + self.position(torch.arange(steps, device=x.device))))
+        said: Tensor = self.head(h if self.tokens else h.mean(1))
+        return said
+
+
+def _is_sequence(name: str, shape: Shape, least: int = 1) -> None:
+    need(
+        len(shape) == 2 and shape[1] >= least,
+        f"{name} needs sequences [channels, steps >= {least}]; got samples of shape {list(shape)}. Use mlp.",
+    )
+
+
+def _of_sequences(name: str, shape: Shape, outputs: int, tokens: bool) -> nn.Module:
+    """lstm, gru or transformer."""
+    if not tokens:
+        _is_sequence(name, shape)
+    if name == "transformer":
+        return Transformer(shape, outputs, tokens)
+    return Recurrent({"lstm": nn.LSTM, "gru": nn.GRU}[name], shape, outputs, tokens)
+
+
 # name → (one line, builder from (sample shape, outputs))
 NAMES: dict[str, tuple[str, Callable[[Shape, int], nn.Module]]] = {
     "softmax": ("softmax (multinomial logistic) regression: one linear layer", lambda s, k: layers(math.prod(s), k)),
@@ -113,23 +216,35 @@ NAMES: dict[str, tuple[str, Callable[[Shape, int], nn.Module]]] = {
         flame_medical_cnn,
     ),
     "cnn-flame-femnist": ("7x7x32, 3x3x64: FLAME's CNN for FEMNIST (214,590 parameters)", flame_femnist_cnn),
+    "cnn1d": ("5x32, 5x64 over time with group normalisation: sequences [channels, steps]", cnn1d),
+    "lstm": ("an LSTM of 64: sequences, or the next token", lambda s, k: _of_sequences("lstm", s, k, False)),
+    "gru": ("a GRU of 64: sequences, or the next token", lambda s, k: _of_sequences("gru", s, k, False)),
+    "transformer": (
+        "a small one, 2 layers of 64 with 4 heads: sequences, or the next token",
+        lambda s, k: _of_sequences("transformer", s, k, False),
+    ),
     "linear": ("linear regression (squared error)", lambda s, k: layers(math.prod(s), 1)),
     "svm": ("linear support vector machine (hinge loss, targets -1/+1)", lambda s, k: layers(math.prod(s), 1)),
 }
 
 MOST = 1 << 28  # weights of a model with hidden sizes: a gigabyte for every client
 WIDEST = 1 << 22  # numbers of a sample: images of 1000 x 1000 pixels have three million
+OF_TOKENS = ("lstm", "gru", "transformer")
 LOSS = {"linear": "squared", "svm": "hinge"}  # the others: cross-entropy
 
 
-def build(name: str, shape: Shape, outputs: int) -> nn.Module:
-    """The named model for samples of this shape. A name may list hidden sizes: "mlp(200,100)"."""
+def build(name: str, shape: Shape, outputs: int, tokens: bool = False) -> nn.Module:
+    """The named model for samples of this shape. A name may list hidden sizes: "mlp(200,100)". tokens: samples are
+    sequences of tokens, of which the model says the next ones."""
     base, hidden, named = spelling.read("model", name)
     if base not in NAMES:
         raise unknown("model", base, NAMES)
     need(
         math.prod(shape) + outputs <= WIDEST, f"samples and outputs have at most {WIDEST:,} numbers; got {list(shape)}."
     )
+    need(not tokens or base in OF_TOKENS, f"{base} does not say the next token; use {', '.join(OF_TOKENS)}.")
+    if tokens and not hidden and not named:
+        return _of_sequences(base, shape, outputs, tokens)
     if not hidden and not named:
         return NAMES[base][1](shape, outputs)
     need(base == "mlp", f"only mlp takes hidden sizes, as in mlp(200,100); got {name!r}.")

@@ -40,7 +40,7 @@ METHODS = (
     *("flame", "flame-lp-proj", "pfedme", "ditto", "lp-proj-1", "lp-proj-2", "fedamp", "heurfedamp", "fedavg"),
     *("fedprox", "fedavg-ft", "fedprox-ft", "fedavg-es", "per-fedavg", "per-fedavg-fo", "apfl", "l2sgd", "l2gd"),
     *("mapper", "ewc", "skl", "lg-fedavg", "fedper", "fedrep", "rsa", "fedadmm", "scaffold", "term", "qffl"),
-    *("fedmgda", "ifca", "mr-mtl", "local"),
+    *("fedmgda", "ifca", "mr-mtl", "local", "fedadam", "fedyogi", "fedadagrad", "fedavgm", "fedbabu", "fedala"),
 )
 SMALL_SETTINGS = {"lp-proj-1": "d_sub=5", "lp-proj-2": "d_sub=5", "flame-lp-proj": "d_sub=5", "pfedme": "R=3"}
 ATTACKS = (
@@ -54,6 +54,9 @@ AGGREGATORS = (
 COMPRESSORS = ("projection", "sketch", "qsgd", "top-k(k=0.05)", "dgc", "lbgm", "int8", "int4", "float16")
 PARTITIONS = ("iid", "labels=2", "shards=2", "quantity=0.5", "noise=0.1", "hybrid", "dominant", "power-law")
 OTHERS: dict[str, tuple[str, ...]] = {
+    "own head, fedavg": ("--method", "fedavg", "--personal", "head"),
+    "own intercepts, flame": ("--method", "flame", "--personal", "bias", "--cohort", "3"),
+    "own intercepts, ditto, unseen": ("--method", "ditto", "--personal", "bias", "--unseen", "0.3"),
     "cohort by size": ("--method", "flame", "--cohort", "3", "--sampling", "size"),
     "cohort by coins": ("--method", "fedamp", "--cohort", "3", "--sampling", "poisson"),
     "cohort, everybody trains": ("--method", "pfedme", "--cohort", "2", "--set", "train_all=true"),

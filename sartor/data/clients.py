@@ -24,7 +24,7 @@ class Clients:
     """
 
     x: Tensor  # [n, ...] float
-    y: Tensor  # [n] int64 class labels, or float targets (−1/+1 for a linear SVM)
+    y: Tensor  # [n] int64 class labels, or float targets (−1/+1 for a linear SVM); [n, t] int64 tokens, −1 is padding
     bounds: np.ndarray  # [m, 4] int64
     names: list[str]  # what each client is called: "0", "writer 17", "St. Mary's"
     classes: int | None  # number of classes; None for regression
@@ -101,6 +101,7 @@ class Clients:
             target = target.long()
             classes = classes if classes is not None else int(target.max()) + 1
             low, high = int(target.min()), int(target.max())
+            low += target.dim() == 2 and low == -1  # padding
             need(low >= 0 and high < classes, f"labels must lie in 0..{classes - 1}; got {low}..{high}.")
         features = torch.as_tensor(x)
         features = features if features.is_floating_point() else features.float()

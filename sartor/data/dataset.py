@@ -55,7 +55,7 @@ class Dataset:
     """n samples with their targets. Images stay uint8 until `split`, which gives (x/255 − mean)/std."""
 
     x: np.ndarray  # [n, ...] uint8 (images, channels first) or float
-    y: np.ndarray  # [n] int64 labels 0..C−1, or float targets (−1/+1 for a linear SVM)
+    y: np.ndarray  # [n] int64 labels 0..C−1, or float targets (−1/+1 for a linear SVM); [n, t] tokens, −1 is padding
     classes: int | None  # number of classes; None for regression
     name: str = "data"
     keys: np.ndarray | None = None  # [n] the natural client of each sample: writer, device, hospital
@@ -72,7 +72,8 @@ class Dataset:
             object.__setattr__(self, "feature_names", names_of(self.columns))
         need(n > 0, f"{self.name}: there are no samples.")
         need(len(self.y) == n, f"{self.name}: {n} rows of x but {len(self.y)} of y.")
-        need(self.y.ndim == 1, f"{self.name}: y must be one number per sample; got shape {self.y.shape}.")
+        tokens = self.y.ndim == 2 and self.y.shape == self.x.shape and self.y.dtype.kind == "i" and self.y.shape[1] > 1
+        need(self.y.ndim == 1 or tokens, f"{self.name}: y must be one number per sample; got shape {self.y.shape}.")
         kind = self.x.dtype
         need(kind.kind == "f" or kind == np.uint8, f"{self.name}: x must be float or uint8; got {kind}.")
         for what, values in (("data", self.x), ("targets", self.y)):
@@ -90,7 +91,7 @@ class Dataset:
             need(distinct <= self.classes, f"{self.name}: {distinct} distinct targets but classes={self.classes}.")
         else:
             low, high = int(self.y.min()), int(self.y.max())
-            good = low >= 0 and high < self.classes
+            good = low >= -(self.y.ndim == 2) and high < self.classes
             need(good, f"{self.name}: labels must lie in 0..{self.classes - 1}; got {low}..{high}.")
 
     def __len__(self) -> int:
@@ -98,9 +99,10 @@ class Dataset:
 
     @property
     def labels(self) -> np.ndarray:
-        """[n] class numbers 0..C−1, also where targets are −1/+1; the targets themselves for regression."""
+        """[n] class numbers 0..C−1, also where targets are −1/+1; the targets themselves for regression; of sequences
+        the first token."""
         if self.classes is None or self.y.dtype.kind != "f":
-            return self.y
+            return self.y if self.y.ndim == 1 else self.y[:, 0]
         numbers: np.ndarray = np.unique(self.y, return_inverse=True)[1]
         return numbers
 

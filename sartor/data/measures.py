@@ -59,7 +59,7 @@ def measure(clients: Clients) -> dict[str, float | int]:
         "size_max": int(sizes.max()),
         "size_gini": gini(sizes) or 0.0,
     }
-    if clients.classes is not None:
+    if clients.classes is not None and clients.y.dim() == 1:
         shares = label_shares(clients)
         distance = emd(shares, sizes)
         out["label_entropy_mean"] = float(entropy(shares).mean())
@@ -76,7 +76,7 @@ def facts(clients: Clients, most: int = 50_000) -> dict[str, Any]:
     """
     known = dict(clients.about) | {"classes": clients.classes, "names": list(clients.names)}
     known["samples"] = (clients.bounds[:, 3] - clients.bounds[:, 0]).tolist()
-    measured = "measures" in clients.about and clients.classes is not None
+    measured = "measures" in clients.about and clients.classes is not None and clients.y.dim() == 1
     if measured and len(clients) * (clients.classes or 0) <= most:
         known["labels"] = label_counts(clients).tolist()
     return known

@@ -49,7 +49,7 @@ class Stack:
         self.task, self.data, self.ids, self.round, self.seed = task, data, ids, round, seed
         self.at = ids
         self.layers: dict[bytes, SharedLayer] | None = None  # a place for what does not change from round to round
-        self.clients, self.kind = len(data), task.kind
+        self.clients, self.kind, self.blocks = len(data), task.kind, task.blocks
         train = data.counts("train")
         self.counts = train[ids]
         share = torch.as_tensor(self.counts / train.sum(), dtype=data.x.dtype, device=data.x.device)

@@ -27,7 +27,7 @@ from .rounds.messages import JOINING, Damaged, Message, Spec, decode, encode, si
 from .rounds.remote_clients import GLOBAL
 from .rounds.remote_engine import STEPS, RemoteEngine, Transport, Waiting
 from .site import agreed
-from .terms import downlinks, shared, terms
+from .terms import downlinks, frozen_terms, shared, terms
 
 ROSTER = "roster.json"
 _CLIENTS = 100_000  # of one site
@@ -162,7 +162,7 @@ class Coordinator:
         count = clients.counts("train")
         note = {
             "recipe": complete(recipe, clients).values(),
-            "terms": terms(recipe, clients),
+            "terms": terms(recipe, clients) | frozen_terms(recipe, clients),
             "schema": roster["schema"],
             "scale": roster["scale"],
             "clients": len(clients),

@@ -29,7 +29,7 @@ from .rounds.agreement import check, digest
 from .rounds.client_store import ClientStore, Looks
 from .rounds.messages import JOINING, Damaged, Message, decode, encode, spec_of
 from .rounds.remote_clients import RemoteClients
-from .terms import downlinks, shared, terms
+from .terms import downlinks, frozen_terms, shared, terms
 
 CURRENT = "run.json"  # which run a site takes part in
 MEASURED = "measured.json"  # of a run: which rows its statistics were told of
@@ -255,7 +255,8 @@ class Participant:
         need(finite, "the server's scale makes numbers of this site too large to compute with.")
         self._check_terms(recipe, own)
         clients = table_schema.among(own, first, m, total, largest)
-        _told(lambda: check(note["terms"], terms(recipe, clients), "the server"))
+        ours = _told(lambda: terms(recipe, clients) | frozen_terms(recipe, clients))
+        _told(lambda: check(note["terms"], ours, "the server"))
         result = assemble(recipe, clients)
         limits.check_batches(result.run.method, own)
         engine = result.run.engine

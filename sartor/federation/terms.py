@@ -10,7 +10,7 @@ from .. import __version__
 from ..core import State
 from ..data import Clients
 from ..errors import need
-from ..run.assemble import complete, resolve
+from ..run.assemble import complete, frozen_weights, resolve
 from ..run.recipe import SETTINGS, Recipe
 from ..run.result import Result
 
@@ -40,6 +40,12 @@ def terms(recipe: Recipe, clients: Clients) -> dict[str, Any]:
     agreed = [name for name, about in SETTINGS.items() if not (about.free or about.own)]
     full = complete(recipe, clients)
     return {name: getattr(full, name) for name in agreed} | {"sartor": __version__}
+
+
+def frozen_terms(recipe: Recipe, clients: Clients) -> dict[str, str]:
+    """What is frozen in the model must be the same everywhere; nothing where nothing is. It builds the model."""
+    found = frozen_weights(complete(recipe, clients), clients)
+    return {"frozen weights": found} if found else {}
 
 
 def downlinks(result: Result) -> dict[str, State]:

@@ -4,9 +4,12 @@ from .ditto import Ditto
 from .entries import NAMES, Entry, entry
 from .ewc import EWC
 from .fedadmm import FedADMM
+from .fedala import FedALA
 from .fedamp import FedAMP, HeurFedAMP
 from .fedavg import FedAvg, FedProx
+from .fedbabu import FedBABU
 from .fedmgda import FedMGDA
+from .fedopt import FedOpt
 from .fedper import FedPer
 from .fedrep import FedRep
 from .flame import FLAME
@@ -46,9 +49,12 @@ __all__ = [
     "Ditto",
     "Entry",
     "FedADMM",
+    "FedALA",
     "FedAMP",
     "FedAvg",
+    "FedBABU",
     "FedMGDA",
+    "FedOpt",
     "FedPer",
     "FedProx",
     "FedRep",

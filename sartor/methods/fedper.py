@@ -5,28 +5,35 @@
     server:   W_B = Σ (n_i / Σ n) W_B,i over those that answered
 
 The personalisation layers are the last `head` layers of the model (the paper's K_P). The personal model is the latest
-base under the client's own layers; there is no global model.
+base under the client's own layers; there is no global model. With one layer it is `fedavg --personal head`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ..aggregators import Aggregator, mean
+from ..core import Blocks
 from ..solvers import SGD, Solver
-from .parts.body_and_head import SplitModel
+from .fedavg import FedAvg
+from .parts.own_parts import OwnParts, last_layers
 
 
 @dataclass(frozen=True)
-class FedPer(SplitModel):
+class FedPer(OwnParts):
     """A shared representation, a head of each client's own, trained together."""
 
     head: int = 1
     weighting: str = "size"
     solver: Solver = SGD()
     aggregate: Aggregator = mean
-    own: ClassVar[str] = "head"
+
+    @property
+    def inner(self) -> FedAvg:
+        return FedAvg(weighting=self.weighting, solver=self.solver, aggregate=self.aggregate)
+
+    def own_names(self, blocks: Blocks) -> list[str]:
+        return last_layers("FedPer", blocks, self.head)
 
 
 ABOUT = {

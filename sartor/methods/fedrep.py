@@ -12,21 +12,19 @@ trains them together. The personal model is h_i ∘ φ with the latest φ; there
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
-
-from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import ClientStack, Method, State, uncounted
+from ..core import Blocks, ClientStack, Method, State, uncounted
 from ..couplings import Free
 from ..solvers import SGD, Solver
-from .parts.body_and_head import SplitModel
+from .fedavg import FedAvg
 from .parts.other_losses import ModelPart
+from .parts.own_parts import OwnParts, last_layers
 from .parts.split_steps import lasting, two_parts
 
 
 @dataclass(frozen=True)
-class FedRep(SplitModel):
+class FedRep(OwnParts):
     """A shared representation, a head of each client's own, trained in turn."""
 
     head: int = 1
@@ -34,7 +32,13 @@ class FedRep(SplitModel):
     solver: Solver = SGD()
     head_solver: Solver | None = None  # none: the same as `solver`
     aggregate: Aggregator = mean
-    own: ClassVar[str] = "head"
+
+    @property
+    def inner(self) -> FedAvg:
+        return FedAvg(weighting=self.weighting, solver=self.solver, aggregate=self.aggregate)
+
+    def own_names(self, blocks: Blocks) -> list[str]:
+        return last_layers("FedRep", blocks, self.head)
 
     def unsplit(self) -> str:
         return uncounted(self.solver) or uncounted(self.head_solver or self.solver)
@@ -45,16 +49,13 @@ class FedRep(SplitModel):
         return replace(self, head_solver=lasting(head, h), solver=lasting(self.solver, b))
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
-        h = self.own_head(state, down, local)
-        body, _ = self.parts(state, down)
-        phi = self.solver.minimise(ModelPart(local, self.whole({"head": h}, down), body), down["w"], Free())
-        return {"head": h}, {"w": phi}
+        new = self.join(state, down, local)
+        common, _ = self.places(local.blocks)
+        phi = self.solver.minimise(ModelPart(local, self.whole(new, down, local), common), down["w"], Free())
+        return new, {"w": phi}
 
     def join(self, state: State, down: State, local: ClientStack) -> State:
-        return {"head": self.own_head(state, down, local)}
-
-    def own_head(self, state: State, down: State, local: ClientStack) -> Tensor:
-        return self.own_part(state, down, local, self.head_solver or self.solver, stream=1)
+        return {"own part": self.own_part(state, down, local, self.head_solver or self.solver, stream=1)}
 
 
 ABOUT = {

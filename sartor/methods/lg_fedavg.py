@@ -11,22 +11,30 @@ under the latest head; there is no global model.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ..aggregators import Aggregator, mean
+from ..core import Blocks
 from ..solvers import SGD, Solver
-from .parts.body_and_head import SplitModel
+from .fedavg import FedAvg
+from .parts.own_parts import OwnParts, last_layers
 
 
 @dataclass(frozen=True)
-class LGFedAvg(SplitModel):
+class LGFedAvg(OwnParts):
     """A representation of each client's own, a shared head; only the head is sent."""
 
     head: int = 1
     weighting: str = "size"
     solver: Solver = SGD()
     aggregate: Aggregator = mean
-    own: ClassVar[str] = "body"
+
+    @property
+    def inner(self) -> FedAvg:
+        return FedAvg(weighting=self.weighting, solver=self.solver, aggregate=self.aggregate)
+
+    def own_names(self, blocks: Blocks) -> list[str]:
+        head = last_layers("LGFedAvg", blocks, self.head)
+        return [name for name in blocks if name not in head]
 
 
 ABOUT = {

@@ -7,6 +7,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Hashable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,19 @@ from ..data import Clients, Dataset
 from ..engines import LocalEngine, SerialEngine
 from ..engines.local import problem_of
 from ..engines.predictions import kind_of
-from ..engines.threads import cores
+from ..engines.threads import cores, one_thread
 from ..errors import SartorError, need, one_of, unknown
 from ..judge import decisions
 from ..judge.prediction_metrics import CHOOSABLE, METRICS, NUMBERS, SCORES
 from ..methods import entry
+from ..tasks.frozen import digest, own_copy
+from ..tasks.frozen_outputs import frozen_outputs
 from ..tasks.task import LOSSES, Loss, ModelTask
 from ..wrappers import (
     Attack,
     Compressed,
     Hostile,
+    PersonalParts,
     Privacy,
     Private,
     Reporting,
@@ -50,6 +54,7 @@ from .rounds import Run
 _LATER = (
     "metric",
     "class_weights",
+    "personal",
     "folds",
 )  # settings that runs of before do not have: where they change nothing, these can go on
 Tasks = dict[Hashable, ModelTask]
@@ -122,13 +127,14 @@ def _method(recipe: Recipe) -> Method:
 def to_the_end(recipe: Recipe) -> bool:
     """Whether clients solve their local problems to the end, not by a few steps: with a linear model of a table, by
     methods that say how (`convex` in their files), where nobody has said anything else about solvers, steps or means,
-    and messages need not be clipped, compressed or defended against."""
+    and messages need not be clipped, compressed, split or defended against."""
     linear = recipe.target is not None and recipe.model in ("auto", "softmax", "linear")
     plain = linear and recipe.loss in (None, "cross-entropy", "squared") and recipe.local_steps is None
     honest = recipe.aggregator == "mean" and recipe.attack == "none" and not recipe.attackers
     small = recipe.compress == recipe.compress_down == "none"
     private = recipe.dp_noise is not None or recipe.dp_epsilon is not None
-    if not (plain and honest and small) or private or set(recipe.solver) - {"ridge"}:
+    whole = recipe.personal is None  # what solves to the end sends more than a model that could be split
+    if not (plain and honest and small and whole) or private or set(recipe.solver) - {"ridge"}:
         return False
     said = {key for key in dotted(recipe.settings) if key != "solver.ridge"}
     other = any("solver" in key or key.startswith(("global_method", "weighting", "aggregate")) for key in said)
@@ -180,16 +186,17 @@ def complete(recipe: Recipe, clients: Clients) -> Recipe:
 def _completed(recipe: Recipe, clients: Clients, method: Method) -> Recipe:
     loss = natural_loss(clients)
     usual = "mlp" if recipe.target is None else "softmax"  # tables rarely have rows for more
-    model = {"squared": "linear", "hinge": "svm"}.get(loss, usual) if recipe.model == "auto" else recipe.model
+    fitting = {"squared": "linear", "hinge": "svm", "next-token": "transformer"}
+    model = fitting.get(loss, usual) if recipe.model == "auto" else recipe.model
     given = recipe.loss or models.LOSS.get(model) or loss
     if given not in LOSSES:
         raise unknown("loss", given, LOSSES)
     fits = given == loss or (given in ("squared", "squared-hinge") and loss == "hinge")  # −1/+1: classifiers, too
-    what = {"squared": "numbers", "hinge": "-1/+1"}.get(loss, f"{clients.classes} classes")
+    what = {"squared": "numbers", "hinge": "-1/+1", "next-token": "tokens"}.get(loss, f"{clients.classes} classes")
     need(
         fits,
         f"{model} with {given} loss does not fit {recipe.data}, whose targets are {what}; "
-        f"use {'softmax or mlp' if loss == 'cross-entropy' else 'linear' if loss == 'squared' else 'svm'}.",
+        f"use {fitting.get(loss, 'softmax or mlp')}.",
     )
     seen = len(clients) - held_out(len(clients), recipe.unseen)
     cohort = seen if recipe.cohort is None else recipe.cohort
@@ -220,13 +227,14 @@ def _noise(recipe: Recipe, clients: int, cohort: int) -> dict[str, Any]:
 
 
 def fingerprint(full: Recipe, clients: Clients) -> str:
-    """What a checkpoint must agree with to be continued: the data, and all settings of a complete recipe that are not
-    free."""
+    """What a checkpoint must agree with to be continued: the data, all settings of a complete recipe that are not free,
+    and what is frozen in its model."""
     kept = {name: value for name, value in full.values().items() if not SETTINGS[name].free}
     kept = {name: value for name, value in kept.items() if name not in _LATER or value != SETTINGS[name].default}
     found = hashlib.sha256(json.dumps(kept, sort_keys=True).encode())
     for array in (clients.x.cpu().numpy(), clients.y.cpu().numpy(), clients.bounds):
         found.update(np.ascontiguousarray(array).data)
+    found.update(frozen_weights(full, clients).encode())
     return found.hexdigest()
 
 
@@ -236,7 +244,9 @@ def goal(traffic: Traffic) -> Goal:
 
 
 def natural_loss(clients: Clients) -> str:
-    """The loss that fits the targets: numbers, −1/+1 or classes."""
+    """The loss that fits the targets: numbers, −1/+1, classes or sequences of tokens."""
+    if clients.y.dim() > 1:
+        return "next-token"
     return "squared" if clients.classes is None else "hinge" if clients.y.is_floating_point() else "cross-entropy"
 
 
@@ -269,6 +279,7 @@ def assembled(
         clients,
         recipe.rounds,
         seed=recipe.seed,
+        personal=recipe.personal,
         loss=full.loss,
         class_weights=recipe.class_weights,
         federation=recipe.group(Federation),
@@ -281,20 +292,29 @@ def assembled(
         about=about,
         task=task,
     )
-    if tasks is not None:
+    if tasks is not None and result.frozen is None:  # frozen parts are given other inputs
         tasks.setdefault(mark, result.task)
     return result, full
 
 
 def _model(full: Recipe, clients: Clients) -> nn.Module:
     outputs = 1 if clients.classes is None or clients.y.is_floating_point() else clients.classes
-    return models.build(full.model, tuple(clients.x.shape[1:]), outputs)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(full.seed)  # a model with a frozen part starts as it is built
+        return models.build(full.model, tuple(clients.x.shape[1:]), outputs, tokens=clients.y.dim() > 1)
 
 
 def parameters(recipe: Recipe, clients: Clients) -> int:
-    """How many parameters the model of a recipe has; no memory is taken for them."""
+    """How many parameters of a recipe's model are trained; no memory is taken for them."""
     with torch.device("meta"):
-        return sum(p.numel() for p in _model(complete(recipe, clients), clients).parameters())
+        return sum(p.numel() for p in _model(complete(recipe, clients), clients).parameters() if p.requires_grad)
+
+
+def frozen_weights(full: Recipe, clients: Clients) -> str:
+    """A hash of what is frozen in the model of a complete recipe; empty where nothing is."""
+    with torch.device("meta"):
+        all_trained = all(p.requires_grad for p in _model(full, clients).parameters())
+    return "" if all_trained else digest(_model(full, clients))
 
 
 def prepare(
@@ -305,6 +325,7 @@ def prepare(
     *,
     local_steps: int | None = Learning.local_steps,
     seed: int = Learning.seed,
+    personal: str | None = Learning.personal,
     loss: str | Loss | None = None,
     metric: Loss | None = None,
     class_weights: str = Learning.class_weights,
@@ -327,6 +348,7 @@ def prepare(
     With attackers but no attack nobody attacks, and the same clients as with one are left out of the scores.
     """
     method = method if local_steps is None else method.spending(local_steps)
+    method = method if personal is None else PersonalParts(method, personal)
     federation, attacked = federation or Federation(), attack or Attacked()
     traffic, execution, evaluation = traffic or Traffic(), execution or Execution(), evaluation or Evaluation()
     dtype, device = _place(execution)
@@ -349,17 +371,22 @@ def prepare(
     hostile = hostile_clients(len(clients), share, seed)
     clients = clients.to(device, dtype)
     clients = hostility.data(clients, hostile, seed) if hostile else clients
+    kept, seen = None, clients
     if task is None:
-        own = copy.deepcopy(model).to(device, dtype)  # the user's model stays as it is
+        own = own_copy(model, device, dtype)  # the user's model stays as it is
         task = ModelTask(own, loss, compile=compile, metric=metric)
         _check_fit(task, clients)
+        with one_thread():  # the same bits, whatever the number of cores
+            kept = frozen_outputs(task, clients.x)
+        task, seen = (task, clients) if kept is None else (kept.rest, replace(clients, x=kept.of_all))
+        task.probe(seen.x[:1], seen.y[:1])
     else:
         task = copy.copy(task)
     task.class_weights = _class_weights(class_weights, task, clients)
     task.named_metric = _named_metric(evaluation.metric, metric, task, clients, traffic)
     there = int(clients.counts("validation").sum())
     decisions.check(evaluation.calibrate, evaluation.threshold, kind_of(task, clients), clients.classes, there)
-    problem = problem_of(task, clients, seed, pretrained)
+    problem = problem_of(task, seen, seed, pretrained)
     server, start = method.init(problem)
     played = _with_aggregator(method, method.shared(server) is not None, cohort, len(clients))
     sends = len(method.downlink(server, torch.zeros(1, dtype=torch.int64), 0)) > 0
@@ -375,12 +402,13 @@ def prepare(
         server, start = played.init(problem)
     store = None if execution.store == "memory" or folder is None else folder / "state" / "rows"
     memory.check(method, problem.start, len(clients), server, start, cohort, store is not None)
-    engine = _engine(execution, played, task, clients, start, seed, store, folder)
+    engine = _engine(execution, played, task, seen, start, seed, store, folder)
     run = Run(played, engine, problem, server, cohort, federation, store, report=evaluation.report, goal=goal(traffic))
     run.metric = task.named_metric
     settings = {
         "method": method.name.lower(),
         "settings": to_table(method),
+        "personal": method.parts if isinstance(method, PersonalParts) else None,
         "data": clients.about.get("source", "own"),
         "partition": _partition(clients),
         "model": type(model).__name__,
@@ -398,7 +426,7 @@ def prepare(
         "threshold": evaluation.threshold,
     }
     late = None if unseen is None else unseen.to(device, dtype)
-    return Result(run, task, clients, settings | (about or {}), privacy, late, federation.unseen_steps)
+    return Result(run, task, clients, settings | (about or {}), privacy, late, federation.unseen_steps, kept)
 
 
 def _class_weights(wanted: str, task: ModelTask, clients: Clients) -> torch.Tensor | None:
@@ -406,7 +434,7 @@ def _class_weights(wanted: str, task: ModelTask, clients: Clients) -> torch.Tens
     one_of("a run", "class_weights", wanted, ("none", "balanced"))
     if wanted == "none":
         return None
-    classes = clients.classes is not None and not clients.y.is_floating_point()
+    classes = clients.classes is not None and not clients.y.is_floating_point() and clients.y.dim() == 1
     need(classes, "--class-weights balanced needs targets that are classes, not numbers or -1/+1; use none.")
     need(
         not task.has_statistics,
@@ -425,6 +453,7 @@ def _named_metric(name: str, own: Loss | None, task: ModelTask, clients: Clients
     if name == "auto":
         return None
     need(own is None, f"models are scored by a metric of your own or by a named one; got both, and {name}.")
+    need(clients.y.dim() == 1, f"metric {name} is of one prediction per sample; sequences have auto: right tokens.")
     fits = [known for known in CHOOSABLE if METRICS[known].fits(kind, classes)]
     what = {NUMBERS: "numbers", SCORES: "classes without probabilities"}.get(kind, "classes")
     need(name in fits, f"metric {name} does not fit targets that are {what}; use one of auto, {', '.join(fits)}.")
@@ -549,7 +578,6 @@ def _check_fit(task: ModelTask, clients: Clients) -> None:
     wide = output.shape[-1] if output.dim() > 2 else 1
     if clients.classes is not None and not clients.y.is_floating_point() and task.kind == "cross-entropy":
         need(wide >= clients.classes, f"the model has {wide} outputs but the data have {clients.classes} classes.")
-    task.probe(clients.x[:1], clients.y[:1])
 
 
 def _partition(clients: Clients) -> str:

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Iterable
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,7 +58,7 @@ class Prepared(nn.Module):
     def __init__(self, model: nn.Module, inputs: Inputs, client: int | None, decision: Decision | None = None) -> None:
         super().__init__()
         self.decision = decision or Decision()
-        dtype = next(model.parameters()).dtype
+        dtype = _widest(p.dtype for p in model.parameters())
         self.model, self.inputs, self.client = model, inputs, client
         self.kind = "images" if inputs.images else "table" if inputs.statistics else "numbers"
         if inputs.images is not None:
@@ -79,7 +81,7 @@ class Prepared(nn.Module):
         output: Tensor = self.model(x)
         if self.inputs.classes is None:
             return self.inputs.in_units(output)
-        return output if self.inputs.ends is not None else self._recalibrated(output).softmax(1)
+        return output if self.inputs.ends is not None else self._recalibrated(output).softmax(-1)
 
     def _recalibrated(self, output: Tensor) -> Tensor:
         """Outputs whose softmax is what the decision makes of theirs."""
@@ -171,7 +173,7 @@ def write(
     if kind == ".safetensors":
         save_tensors(path, {k: v.clone() for k, v in model.state_dict().items()}, note, sealed=True)
         return path
-    dtype = next(model.parameters()).dtype
+    dtype = _widest(p.dtype for p in model.parameters())
     wide = (len(row_columns(inputs)),) if inputs.statistics is not None else inputs.shape
     sample = torch.zeros(2, *wide, dtype=torch.uint8 if inputs.images else dtype)
     with replacing(path) as temporary, warnings.catch_warnings(), torch.no_grad():
@@ -271,13 +273,18 @@ def load_model(path: str | Path, model: nn.Module | None = None) -> Prepared:
             f"{path} holds a {note['model']} of your own: give the architecture, as in load_model(path, MyModule()).",
         )
         model = models.build(note["model"], inputs.shape, outputs_of(inputs))
-    model = model.to(next(v.dtype for v in tensors.values() if v.is_floating_point()))
+    model = model.to(_widest([v.dtype for v in tensors.values() if v.is_floating_point()]))
     try:
-        model.load_state_dict(tensors)
+        model.load_state_dict(tensors, assign=True)  # a frozen part may have a type of its own
     except RuntimeError as e:
         raise SartorError(f"{path} does not fit a {type(model).__name__}: {' '.join(str(e).split())}") from e
     decision = Decision(**note["decision"]) if "decision" in note else None
     return Prepared(model.eval(), inputs, None if len(inputs.names) != 1 else 0, decision).eval()
+
+
+def _widest(types: Iterable[torch.dtype]) -> torch.dtype:
+    """What a model computes in: only a frozen part of it can be of a narrower type."""
+    return reduce(torch.promote_types, types)
 
 
 def outputs_of(inputs: Inputs) -> int:

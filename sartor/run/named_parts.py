@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from .. import aggregators, compressors, methods, solvers, spelling
 from ..core import Method
 from ..errors import SartorError, need, unknown
-from ..wrappers import attacks
+from ..wrappers import PersonalParts, attacks
 from ..wrappers.dynamic_lam import DynamicLam
 from .recipe import WHOLE
 
@@ -29,6 +29,8 @@ def to_table(method: Method) -> dict[str, Any]:
     """Every setting of a method: numbers, words, and a table for each solver. None is left out (TOML has none)."""
     if isinstance(method, DynamicLam):
         return to_table(method.method) | {"lam": list(method.lams)}
+    if isinstance(method, PersonalParts):  # what stays at clients is a setting of the run
+        return to_table(method.method)
     return {
         f.name: plain
         for f in fields(method)  # type: ignore[arg-type]

@@ -35,6 +35,7 @@ def fit(
     *,
     local_steps: int | None = Learning.local_steps,
     seed: int = Learning.seed,
+    personal: str | None = Learning.personal,
     loss: str | Loss | None = None,
     metric: Loss | None = None,
     class_weights: str = Learning.class_weights,
@@ -53,6 +54,7 @@ def fit(
     """Run `method` for `rounds` rounds on `clients`; every client starts from the same weights.
 
     local_steps: minibatch gradients of each client in a round, which the method splits among its loops; None: its own.
+    personal: "bias,norm,head,*.lora_B": parameters that stay at each client, of a method that shares a global model.
     loss: "cross-entropy", "squared", "hinge", or a function of outputs [b, k] and targets [b] that gives [b].
     metric: a function of the same kind, the higher the better, in place of accuracy or R².
     class_weights: "balanced": every class counts the same in training, by its share of all clients' training samples.
@@ -80,6 +82,7 @@ def fit(
             rounds,
             local_steps=local_steps,
             seed=seed,
+            personal=personal,
             loss=loss,
             metric=metric,
             class_weights=class_weights,

@@ -141,9 +141,14 @@ class Learning(Settings):
     aggregator: str = setting(
         "mean", "how the server averages: mean, median, krum(f=2), ... (sartor list aggregators)", names="aggregators"
     )
+    personal: str | None = setting(
+        None,
+        "parameters that stay at each client, of a method that shares a global model: bias, norm, head, or globs of "
+        "their names, as in norm,*.lora_B",
+    )
     model: str = setting(
         "auto",
-        "softmax, mlp, mlp(200,100), dnn, 2nn, cnn, linear, svm [what fits the data]",
+        "softmax, mlp, mlp(200,100), dnn, 2nn, cnn, linear, svm, cnn1d, lstm, gru, transformer [what fits the data]",
         common=True,
         names="models",
         auto=True,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,11 @@ from ..data.inputs import Inputs
 from ..errors import SartorError, need, one_of, unknown
 from ..judge.decisions import Decision
 from ..judge.metrics import SHARES, Scores, choose, judge, with_chosen
+from ..methods.parts.own_parts import OwnParts
 from ..storage import save_tensors, write_json, write_text
+from ..tasks.frozen_outputs import FrozenOutputs
 from ..tasks.task import ModelTask
+from ..wrappers.base import Wrapper
 from ..wrappers.privacy import Privacy
 from . import export, metrics_file, newcomers, privacy_account
 from .rounds import BestRound, Run
@@ -39,6 +43,7 @@ class Result:
     private: Privacy | None = None
     held_out: Clients | None = None  # clients that took no part
     visits: int = 10  # of each of them, when training is over
+    frozen: FrozenOutputs | None = None  # what a frozen part gives is kept: the task takes that, not samples
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -71,6 +76,7 @@ class Result:
             "attackers": s["attackers"],
             "hostile": int(run.hostile.sum()),
             "aggregator": s["aggregator"],
+            **({"personal_parts": parts} if (parts := s.get("personal")) is not None else {}),
             "compress": s["compress"],
             "compress_down": s["compress_down"],
             "drop": run.federation.drop,
@@ -88,12 +94,14 @@ class Result:
             "bytes_down": run.bytes_down,
             **self._spent(judged),
             "parameters": self.task.size,
+            **self._frozen(),
             **judged,
             "choice": self._choice(),
             "unseen": self.unseen,
             "privacy": self.privacy,
             **({"metric": named} if (named := s.get("metric")) is not None else {}),
             "warnings": [
+                *self._adapters(),
                 *self.history[-1]["warnings"],
                 *undertrained(self.history, run.problem.clients, run.cohort, run.method.train_all),
                 *self._separated(),
@@ -107,7 +115,7 @@ class Result:
         here = to_the_end and self.data.classes is not None and metrics_file.samples_are_here(self.data)
         if not here or not self.run.problem.convex or "personal" not in self._personal:
             return []
-        return separated(self.task, self.data, self._personal["personal"])
+        return separated(self.task, self._seen_data, self._personal["personal"])
 
     def _spent(self, judged: dict[str, Any]) -> dict[str, Any]:
         """What was to be had for the bytes: accuracy per megabyte up and down, and what it took to reach the target."""
@@ -122,6 +130,27 @@ class Result:
             "stopped": run.stopped or "rounds",
         }
 
+    def _frozen(self) -> dict[str, Any]:
+        """How many parameters are not trained, and whether what they make of samples is kept; nothing where all are."""
+        count = sum(p.numel() for p in self.task.original.parameters() if not p.requires_grad)
+        kept = None if self.frozen is None else list(self.frozen.of_all.shape)
+        return {"frozen": {"parameters": count, "kept": kept}} if count else {}
+
+    def _adapters(self) -> list[str]:
+        """What a mean of adapters is not, where both factors of LoRA are averaged."""
+        method = self.run.method
+        while isinstance(method, Wrapper) and not isinstance(method, OwnParts):
+            method = method.method
+        own = method.own_names(self.task.blocks) if isinstance(method, OwnParts) else []
+        shared = [name for name in self.task.names if name not in own]
+        A, B = ({n.partition(f".lora_{k}.")[0] for n in shared if f".lora_{k}." in n} for k in "AB")
+        if not A & B or self.run.bytes_up == 0:
+            return []
+        return [
+            "A and B of LoRA are both averaged, and mean(B)·mean(A) is not mean(BA): freeze A (FFA-LoRA), or keep B at "
+            "the clients with personal='*.lora_B' (FedSA-LoRA)."
+        ]
+
     def _choice(self) -> dict[str, int] | None:
         """How many benign clients take which model; None where there is one model for each."""
         if not all(f"{m}/test/loss" in self.scores for m in ("personal", "global")):
@@ -133,7 +162,7 @@ class Result:
     def _unseen_scores(self) -> dict[str, np.ndarray]:
         """As `scores`, of the clients that took no part, after their cold start."""
         assert self.held_out is not None
-        engine = newcomers.serve(self.run, self.task, self.data, self.held_out, self.visits)
+        engine = newcomers.serve(self.run, self.task, self.data, self._seen(self.held_out), self.visits)
         found = newcomers.query_clients(self.run, engine, "evaluate")
         return with_chosen({k: v.double().cpu().numpy() for k, v in found.items()})
 
@@ -160,6 +189,9 @@ class Result:
     def clients(self) -> list[dict[str, Any]]:
         """What clients.json holds: a row per client; those that took no part come last and are marked `unseen`."""
         rows = client_rows(self.data, self.scores, self.run.hostile)
+        for row in rows if self.task.kind == "next-token" else []:
+            losses = {k: v for k, v in row.items() if k.endswith("test_loss")}
+            row |= {k.replace("loss", "perplexity"): None if v is None else math.exp(v) for k, v in losses.items()}
         if self.held_out is not None:
             nobody = np.zeros(len(self.held_out), dtype=bool)
             rows += [r | {"unseen": True} for r in client_rows(self.held_out, self._unseen_scores, nobody)]
@@ -183,7 +215,7 @@ class Result:
         if not metrics_file.samples_are_here(self.data):
             return None
         picked, benign, seed = choose(self.scores), ~self.run.hostile, self.settings["seed"]
-        return metrics_file.metrics_of(self.task, self.data, self._thetas, picked, benign, seed, self.decisions)
+        return metrics_file.metrics_of(self.task, self._seen_data, self._thetas, picked, benign, seed, self.decisions)
 
     @property
     def _thetas(self) -> dict[str, torch.Tensor]:
@@ -197,7 +229,22 @@ class Result:
         asked = {"calibrate": "none", "threshold": "none", "metric": None} | self.settings
         if asked["calibrate"] == asked["threshold"] == "none" or not metrics_file.samples_are_here(self.data):
             return None
-        return metrics_file.decisions_of(self.task, self.data, self._thetas, choose(self.scores), asked)
+        return metrics_file.decisions_of(self.task, self._seen_data, self._thetas, choose(self.scores), asked)
+
+    @property
+    def _seen_data(self) -> Clients:
+        """The clients as the task takes them."""
+        return self.data if self.frozen is None else replace(self.data, x=self.frozen.of_all)
+
+    def _seen(self, clients: Clients) -> Clients:
+        """The same of other clients."""
+        return clients if self.frozen is None else replace(clients, x=self.frozen.of(clients.x))
+
+    def perplexity(self, model: str = "chosen", part: str = "test") -> np.ndarray:
+        """[m] exp of each client's mean loss per token, of sequences; NaN where a client has none."""
+        need(self.task.kind == "next-token", f"perplexity is of the next-token loss; this run has {self.task.kind}.")
+        found: np.ndarray = np.exp(self.scores[f"{model}/{part}/loss"])
+        return found
 
     def table(self, local: Result | None = None) -> str:
         """A text table: each client's samples, accuracy of its models, and which one it chose.
@@ -272,7 +319,8 @@ class Result:
         need(len(one) == 1, f"a newcomer is one client; got {len(one)}. Take one with clients.take([i]).")
         same = one.x.shape[1:] == self.data.x.shape[1:]
         need(same, f"the run's samples have shape {list(self.data.x.shape[1:])}; got {list(one.x.shape[1:])}.")
-        engine = newcomers.serve(self.run, self.task, self.data, one.to(self.data.x.device, self.data.x.dtype), steps)
+        one = self._seen(one.to(self.data.x.device, self.data.x.dtype))
+        engine = newcomers.serve(self.run, self.task, self.data, one, steps)
         found = newcomers.query_clients(self.run, engine, "personal")
         if "personal" not in found:
             return self.shared()

@@ -1,6 +1,7 @@
 """Layers that behave when clients are stacked: what is random or keeps statistics must belong to one client.
 
-`own_layers` swaps a model's dropout and batch normalisation for these; every other layer is left as it is.
+`own_layers` swaps a model's dropout and batch normalisation for these; every other layer is left as it is, and so is
+what is frozen.
 - KeyedDropout draws its mask from the batch's key, so it depends on seed, round, client and step, not on who ran when.
 - OwnBatchNorm normalises by the client's own batch while training. For predictions its statistics are taken from the
   client's own training data (`recording`), so they stay with the client: never sent, averaged or shared.
@@ -8,12 +9,11 @@
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import Tensor, nn
 
 from ..errors import SartorError
+from .frozen import frozen_modules, shared_copy
 
 _MIX = (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)  # splitmix64's multipliers as signed 64-bit numbers
 
@@ -81,11 +81,14 @@ class OwnBatchNorm(nn.Module):
 
 
 def own_layers(model: nn.Module) -> nn.Module:
-    """A copy of the model whose dropout and batch normalisation are per client."""
-    model = copy.deepcopy(model)
+    """A copy of the model whose dropout and batch normalisation are per client; what is frozen stays as it is."""
+    model = shared_copy(model)
+    fixed = {id(inside) for module in frozen_modules(model) for inside in module.modules()}
     count = 0
     for module in list(model.modules()):
         for name, child in module.named_children():
+            if id(child) in fixed:
+                continue
             if isinstance(child, nn.modules.batchnorm._BatchNorm):
                 setattr(module, name, OwnBatchNorm(child))
             elif isinstance(child, nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core import Batch, Dense, Pull
+from .frozen import Given
 
 LOSSES = ("cross-entropy", "squared", "hinge", "squared-hinge")
 _NARROW = 16  # below so many outputs W·xᵀ is the faster product (by a third at 10), above x·Wᵀ is
@@ -36,9 +37,11 @@ class DenseNet(Dense):
     def of(cls, model: nn.Module, loss: str) -> DenseNet | None:
         """The model as a dense network, or None if it is anything else."""
         model = nn.Sequential(model) if type(model) is nn.Linear else model
+        if not all(p.requires_grad for p in model.parameters()):
+            return None
         if not isinstance(model, nn.Sequential) or loss not in LOSSES:
             return None
-        chain = [m for m in model if not isinstance(m, nn.Flatten | nn.Identity)]
+        chain = [m for m in model if not isinstance(m, nn.Flatten | nn.Identity | Given)]
         linear, between = chain[0::2], chain[1::2]
         plain = all(type(m) is nn.Linear for m in linear) and all(type(m) is nn.ReLU for m in between)
         if not plain or len(linear) != len(between) + 1:
@@ -55,6 +58,12 @@ class DenseNet(Dense):
             found.append(Layer(params[at], params[at].mT, params[at + 1][:, None] if biased else None))
             at += 1 + biased
         return found
+
+    def forward(self, layers: list[Layer], x: Tensor) -> Tensor:
+        """[a, b, i] → [a, b, k]."""
+        for i, layer in enumerate(layers):
+            x = _forward(layer, x.relu() if i else x)
+        return x
 
     def grad(self, layers: list[Layer], batch: Batch, out: list[Layer]) -> None:
         """Write the gradients of every client's weighted loss into `out`, views like `layers`."""

@@ -8,7 +8,6 @@ client: it knows one image stack at a time, not a stack of clients.
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .compiled import compiled
+from .frozen import shared_copy
 
 _NONE = 4  # no pixel passes the ReLU
 _ZERO = np.float32(0)  # of a type that no other is widened by
@@ -27,7 +27,7 @@ _WIDE = 800
 
 def fused(model: nn.Module) -> nn.Module:
     """A copy of the model in which nn.MaxPool2d(2) followed by nn.ReLU is one layer. Parameters keep their names."""
-    model = copy.deepcopy(model)
+    model = shared_copy(model)
     for parent in [m for m in model.modules() if isinstance(m, nn.Sequential)]:
         for i in range(len(parent) - 1):
             if _is_half(parent[i]) and isinstance(parent[i + 1], nn.ReLU):

@@ -9,21 +9,25 @@ overrides the rule.
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
+from posixpath import commonpath
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vjp, vmap
 
-from ..core import Back, Batch, Pull, State
+from ..core import Back, Batch, Blocks, Pull, State
 from ..errors import need, unknown
 from . import compiled
 from .client_layers import KeyedDropout, OwnBatchNorm, own_layers
 from .dense_gradient import DenseNet, Layer
+from .frozen import digest, frozen_tensors, own_copy, put_given, shared_copy, training_mode
 from .pool_relu import fused
 from .recorded import Traced
 
@@ -50,8 +54,17 @@ def squared_hinge(output: Tensor, target: Tensor) -> Tensor:
     return hinge(output, target) ** 2
 
 
+def next_token(output: Tensor, target: Tensor) -> Tensor:
+    """Of sequences, output [b, t, k] and target [b, t]: the mean −log softmax(output)[target] over a sequence's places;
+    a target of −1 is padding."""
+    there = target >= 0
+    each = F.cross_entropy(output.flatten(0, 1), target.clamp(min=0).flatten(), reduction="none").view(target.shape)
+    return (each * there).sum(1) / there.sum(1).clamp(min=1)
+
+
 LOSSES: dict[str, Loss] = {
     "cross-entropy": cross_entropy, "squared": squared, "hinge": hinge, "squared-hinge": squared_hinge,
+    "next-token": next_token,
 }  # fmt: skip
 
 
@@ -65,7 +78,10 @@ class ModelTask:
         vectorise: bool | None = None,
         compile: bool = False,
         metric: Loss | None = None,
+        given: Sequence[str] = (),
     ) -> None:
+        self.given = list(given)  # frozen modules that come first: inputs are what they give, not samples
+        self._made_of = model, loss, vectorise, compile, metric
         self.metric = metric  # in place of accuracy or R²: a score of every sample, the higher the better
         self.class_weights: Tensor | None = None  # [k] of a sample's class, in training
         self.named_metric: str | None = None  # the same by a name, of many samples together
@@ -74,32 +90,62 @@ class ModelTask:
         self.per_sample: Loss = LOSSES[loss] if isinstance(loss, str) else loss
         self.kind = loss if isinstance(loss, str) else "custom"
         self.original = model
-        self.training = own_layers(model).train()
-        self.scoring = copy.deepcopy(self.training).eval()
-        parameters = dict(self.training.named_parameters())
-        need(len(parameters) > 0, "the model has no parameters to train.")
+        parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        held = sum(p.numel() for p in model.parameters())
+        need(held > 0, "the model has no parameters to train.")
+        need(
+            len(parameters) > 0,
+            f"the model has nothing to train: all {held:,} parameters have requires_grad=False; "
+            f"{'enable its adapters (enable_adapter_layers)' if hasattr(model, 'peft_config') else 'add a head'}.",
+        )
         types = {p.dtype for p in parameters.values()}
-        need(len(types) == 1, f"all parameters must have one type; got {', '.join(map(str, types))}.")
+        need(len(types) == 1, f"all trained parameters must have one type; got {', '.join(map(str, types))}.")
+        self.frozen = digest(model)
+        self.training = training_mode(own_layers(model))
+        put_given(self.training, self.given)
+        self.scoring = shared_copy(self.training).eval()
         self.names = list(parameters)
         self.shapes = [p.shape for p in parameters.values()]
         self.counts = [p.numel() for p in parameters.values()]
         self.size = sum(self.counts)
         ends = accumulate(self.counts)
-        self.blocks = {n: slice(e - k, e) for n, k, e in zip(self.names, self.counts, ends, strict=True)}
+        self.blocks = Blocks({n: slice(e - k, e) for n, k, e in zip(self.names, self.counts, ends, strict=True)})
         modules = list(self.training.named_modules())
         self._dropouts = [name for name, m in modules if isinstance(m, KeyedDropout)]
         self._norms = [name for name, m in modules if isinstance(m, OwnBatchNorm)]
+        norms = [name for name, m in modules if re.search(r"Norm(\dd)?$", type(m).__name__)]
+        self.blocks.norms = frozenset(n for n in self.names if n.rpartition(".")[0] in norms)
         convolutional = any(isinstance(m, nn.modules.conv._ConvNd) for _, m in modules)
         self.vectorise = not convolutional if vectorise is None else vectorise
         self._alone, self._scoring_alone = (  # for one client at a time
             fused(m) if compiled.available() else m for m in (self.training, self.scoring)
         )
-        self.dense = DenseNet.of(self.training, self.kind) if vectorise is None else None
+        self.dense = self._dense() if vectorise is None else None
         self._laid_out: tuple[Tensor, list[Layer]] | None = None
         self._stacked_grad = Traced(self._grad_by_vmap, compile)
         self._no_rule = False  # torch.func was tried and cannot do it
         self.random = bool(self._dropouts)
         self.has_statistics = bool(self._norms)
+
+    def _dense(self) -> DenseNet | None:
+        """The model as a dense network; of one whose first part is given, what is trained may be one inside of it."""
+        found = DenseNet.of(self.training, self.kind)
+        if found is not None or not self.given:
+            return found
+        owners = {name.rpartition(".")[0] for name in self.names}
+        inside = commonpath([f"/{owner.replace('.', '/')}" for owner in owners])[1:].replace("/", ".")
+        return DenseNet.of(self.training.get_submodule(inside), self.kind)
+
+    def after(self, given: Sequence[str]) -> ModelTask:
+        """The same task for what these modules give."""
+        return ModelTask(*self._made_of, given=given)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ModelTask:
+        """For another worker; what is frozen is the same tensors."""
+        made = copy.copy(self)
+        memo |= {id(self): made} | {id(v): v for v in frozen_tensors(self.original).values()}
+        made.__dict__ = copy.deepcopy(self.__dict__, memo)
+        return made
 
     def probe(self, x: Tensor, y: Tensor) -> None:
         """Try one sample: a model or loss that cannot be vectorised runs client by client, and says so.
@@ -132,15 +178,16 @@ class ModelTask:
     # --- flat vectors -------------------------------------------------------------------------------------------------
 
     def init(self, seed: int | None) -> Tensor:
-        """The model's weights, drawn again from `seed` where its layers know how (reset_parameters); None: as given."""
-        model = copy.deepcopy(self.training)
-        if seed is not None:
+        """The trained weights, drawn again from `seed` where layers know how (reset_parameters); None: as given. Beside
+        a frozen part they always are: who freezes means the weights that are there (LoRA's zeros, too)."""
+        model = shared_copy(self.training)
+        if seed is not None and not self.frozen:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
                 for module in model.modules():
                     if callable(reset := getattr(module, "reset_parameters", None)):
                         reset()
-        return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+        return torch.cat([p.detach().reshape(-1) for p in model.parameters() if p.requires_grad])
 
     def unflatten(self, theta: Tensor) -> list[Tensor]:
         """θ [a, d] (or [d]) as the model's parameters, each [a, ...]: views, not copies."""
@@ -149,12 +196,14 @@ class ModelTask:
         return [p.view(lead + s) for p, s in zip(parts, self.shapes, strict=True)]
 
     def module(self, theta: Tensor, statistics: State | None = None) -> nn.Module:
-        """A plain copy of the user's model that holds θ [d]; batch normalisation gets the client's statistics."""
-        model = copy.deepcopy(self.original).to(theta.dtype).eval()
+        """A copy of the user's whole model that holds θ [d]; batch normalisation gets the client's statistics. It
+        shares nothing with the run: a user may merge adapters into the frozen weights."""
+        model = own_copy(self.original, None, theta.dtype).eval()
         values = dict(zip(self.names, self.unflatten(theta), strict=True))
         with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                parameter.copy_(values[name])
+            parameters = dict(model.named_parameters())
+            for name, value in values.items():
+                parameters[name].copy_(value)
             for name in self._norms if statistics else []:
                 norm = model.get_submodule(name)
                 assert isinstance(norm, nn.modules.batchnorm._BatchNorm) and statistics is not None
@@ -176,6 +225,7 @@ class ModelTask:
     ) -> Tensor:
         tensors = dict(zip(self.names, params, strict=True)) | statistics
         tensors |= {f"{name}.key": key for name in self._dropouts}
+        tensors |= {f"{name}.value": x for name in self.given[-1:]}
         tensors |= {f"{name}.weight_of_samples": weight for name in self._norms}
         output: Tensor = functional_call(module, tensors, (x,))
         return output
@@ -305,6 +355,16 @@ class ModelTask:
         """One model's outputs [b, k] on inputs [b, ...]."""
         return self._one_output(params, _channels_last(x), weight, key, own, self._scoring_alone)
 
+    def outputs_alone(self, theta: Tensor, x: Tensor) -> Tensor:
+        """What one model θ [d] gives for inputs [b, ...], random layers off; batch normalisation has no statistics."""
+        weight, key = x.new_ones(()), torch.zeros((), dtype=torch.int64, device=x.device)
+        return self._one_output(self.unflatten(theta), x, weight, key, {}, self.scoring)
+
+    def dense_outputs(self, theta: Tensor, x: Tensor) -> Tensor:
+        """The same by the dense network."""
+        assert self.dense is not None
+        return self.dense.forward(self.dense.layers(self.unflatten(theta[None])), x[None])[0]
+
     @torch.no_grad()
     def statistics(self, theta: Tensor, batch: Batch) -> State:
         """Each client's batch-normalisation statistics [a, features], from its own batch; empty for other models."""
@@ -351,8 +411,8 @@ class ModelTask:
         return weighted @ X, (weighted @ batch.y[..., None])[..., 0]
 
     def correct(self, output: Tensor, y: Tensor) -> Tensor:
-        """Which predictions are right, [a, b] as floats, or what the user's own metric says of each; without one only
-        for classification."""
+        """Which predictions are right, [a, b] as floats (of a sequence's places the share), or what the user's own
+        metric says of each; without one only for classification."""
         if self.metric is not None:
             found = self.metric(output.flatten(0, 1), y.flatten(0, 1))
             need(
@@ -362,7 +422,8 @@ class ModelTask:
             return found.reshape(y.shape[:2]).to(torch.float64)
         if y.is_floating_point():
             return (output.reshape(y.shape) * y > 0).to(torch.float64)
-        return (output.argmax(-1) == y).to(torch.float64)
+        right = (output.argmax(-1) == y).to(torch.float64)
+        return right if y.dim() == 2 else right.sum(2) / (y >= 0).sum(2).clamp(min=1)  # of a sequence: the share
 
     def errors(self, output: Tensor, y: Tensor) -> Tensor:
         """Loss of every sample, [a, b]."""

@@ -15,6 +15,7 @@ SHOWS = {  # what each prints, among other things
     "own_model": ["personal", "Residual("],
 }
 ELSEWHERE = {
+    "adapters",  # tests/test_adapters.py, in a small size
     "compare_under_attack",  # below
     "federation",  # make federation-demo; it starts processes, and tests/federation/test_nvflare.py does the same
 }

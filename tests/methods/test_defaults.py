@@ -17,7 +17,7 @@ from sartor.run.named_parts import method_from
 
 pytestmark = pytest.mark.long
 FEATURES, CLASSES, STEPS, ROUNDS = 10, 3, 12, 20
-SPLIT = ("lg-fedavg", "fedper", "fedrep")  # a model with a body and a head
+SPLIT = ("lg-fedavg", "fedper", "fedrep", "fedbabu")  # a model with a body and a head
 ELSEWHERE = {"mocha": "a linear model with one output only"}
 FAIR = ("fedmgda",)  # looks for a model that serves all: held to the worst clients, not to the mean
 

@@ -27,6 +27,6 @@ def test_fedrep_trains_the_head_first_and_then_the_body_under_the_new_head() -> 
             phi.requires_grad_()
             (g,) = torch.autograd.grad(autograd_loss(local, at, torch.cat([phi, h])), phi)
             phi = (phi - 0.1 * (g + 0.1 * phi)).detach()
-        torch.testing.assert_close(states(result)["head"][i], h)
+        torch.testing.assert_close(states(result)["own part"][i], h)
         bodies.append(phi)
     torch.testing.assert_close(result.run.server["w"], torch.stack(bodies).mean(0))

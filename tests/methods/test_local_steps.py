@@ -135,6 +135,7 @@ def test_splitting_again_changes_nothing(name: str) -> None:
         (st.LpProj(), 0, 1),
         (st.Ditto(), 1, 2),
         (st.FedRep(), 1, 2),
+        (st.FedALA(), 1, 2),
         (st.Mapper(), 2, 3),
         (st.APFL(), 2, 3),
     ],

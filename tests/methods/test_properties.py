@@ -25,6 +25,7 @@ WIDTHS = {  # numbers down and up, of methods that do not send one model each wa
     "lg-fedavg": (HEAD, HEAD),
     "fedper": (BODY, BODY),
     "fedrep": (BODY, BODY),
+    "fedbabu": (BODY, BODY),
     "mocha": (6 + 1, 6),
     **dict.fromkeys(
         ("mixed-effects", "random-intercept", "own-intercept", "fednewton"), (2 * 18 + 1, 3 * 18 + 18 * 18 + 2)

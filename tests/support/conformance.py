@@ -42,6 +42,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "fedamp": {},  # every client is sent a model of its own
     "apfl": {},
 }
+OWN_PARTS = "ditto, own intercepts"
 _COMMON: dict[str, Any] = {"model": "mlp(6)", "rounds": 5, "evaluate_every": 2, "partition": "natural", "seed": 3}
 
 
@@ -71,6 +72,7 @@ def _cases() -> Iterator[Case]:
         values = {"method": method, "settings": settings}
         yield Case(method, values)
         yield Case(f"{method}, two of three", values | {"cohort": 2})
+    yield Case(OWN_PARTS, {"method": "ditto", "personal": "bias"})
     for method in ("flame", "fedamp"):
         values = {"method": method, "settings": METHODS[method]}
         yield Case(f"{method}, one raises", values, Fault(client=1, round=2))
@@ -78,7 +80,7 @@ def _cases() -> Iterator[Case]:
 
 
 CASES = {case.name: case for case in _cases()}
-PLAIN = list(METHODS)  # everybody takes part, nobody fails
+PLAIN = [*METHODS, OWN_PARTS]  # everybody takes part, nobody fails
 PARTIAL = [name for name in CASES if "two of three" in name]
 RAISES = [name for name in CASES if "raises" in name]
 SLOW = [name for name in CASES if "slow" in name]

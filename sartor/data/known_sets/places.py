@@ -25,6 +25,8 @@ WANTED: dict[str, list[tuple[str, ...]]] = {
     ],
     "medical-mnist": [("medical_mnist_15k_28.npz",)],
     "vehicle": [("vehicle_ditto_train.npz",)],
+    "har": [("har.npz",), ("natural/har.npz",)],
+    "shakespeare": [("tinyshakespeare.txt",), ("natural/tinyshakespeare.txt",)],
 }
 
 # Published md5 of the uncompressed content (of CIFAR-10's tar: of the file itself).

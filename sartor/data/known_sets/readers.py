@@ -18,6 +18,7 @@ from .synthetic import synthetic
 
 GREY: Scale = ((0.1307,), (0.3081,))  # MNIST's mean and standard deviation; FLAME uses them for Fashion-MNIST as well
 FASHION = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+ACTIVITIES = ("walking", "upstairs", "downstairs", "sitting", "standing", "lying")
 CIFAR = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
@@ -66,15 +67,19 @@ def cifar10(root: str | Path | None = None, download: bool = True, base_url: str
     return Dataset(x, y, 10, name, scale=scale, class_names=CIFAR)
 
 
-def _npz(name: str, layout: str, root: str | Path | None) -> dict[str, np.ndarray]:
+def _file(name: str, layout: str, root: str | Path | None) -> Path:
     paths = locate(name, root)
     if paths is None:
         where = folders(name, root)
         raise SartorError(
-            f"{name} is not found in {', '.join(map(str, where))}, and is not downloaded. Put an .npz with {layout} "
+            f"{name} is not found in {', '.join(map(str, where))}, and is not downloaded. Put {layout} "
             f"into {where[-1]}, or set SARTOR_DATA to a folder that holds {name}/ with it."
         )
-    return read_npz(paths[0])
+    return paths[0]
+
+
+def _npz(name: str, layout: str, root: str | Path | None) -> dict[str, np.ndarray]:
+    return read_npz(_file(name, f"an .npz with {layout}", root))
 
 
 def femnist(root: str | Path | None = None, minimum_per_writer: int = 50) -> Dataset:
@@ -107,6 +112,43 @@ def vehicle(root: str | Path | None = None) -> Dataset:
     return Dataset(arrays["x"].astype(np.float32), arrays["y"].astype(np.float32), 2, "vehicle", keys)
 
 
+def har(root: str | Path | None = None) -> Dataset:
+    """Human activity recognition (Anguita et al. 2013): 9 channels of a phone's sensors × 128 steps, by person."""
+    layout = "x float [n, 9, 128], y 0..5 and subject as har.npz (UCI: Human Activity Recognition Using Smartphones)"
+    arrays = _npz("har", layout, root)
+    keys = np.char.add("person ", arrays["subject"].astype(str))
+    return Dataset(arrays["x"].astype(np.float32), arrays["y"].astype(np.int64), 6, "har", keys, class_names=ACTIVITIES)
+
+
+def shakespeare(root: str | Path | None = None, steps: int = 64) -> Dataset:
+    """Shakespeare's plays by role: of every `steps` characters of a role's lines the next ones are to be said. The last
+    piece of a role is padded (−1) where it has at least half as many."""
+    need(isinstance(steps, int) and 2 <= steps <= 1024, f"shakespeare needs steps in 2..1024; got {steps!r}.")
+    layout = "tinyshakespeare.txt (https://github.com/karpathy/char-rnn, data/tinyshakespeare/input.txt)"
+    text = _file("shakespeare", layout, root).read_text(encoding="utf-8")
+    lines: dict[str, list[str]] = {}
+    for speech in text.split("\n\n"):
+        role, colon, said = speech.strip("\n").partition(":\n")
+        if colon and said:
+            lines.setdefault(role, []).append(said + "\n")
+    letters = sorted(set(text))
+    number = {letter: i for i, letter in enumerate(letters)}
+    x, y, keys = list[np.ndarray](), list[np.ndarray](), list[str]()
+    for role, speeches in lines.items():
+        tokens = np.array([number[letter] for letter in "".join(speeches)])
+        for at in range(0, len(tokens) - steps // 2, steps):
+            piece = tokens[at : at + steps + 1]
+            here, after = piece[:-1], piece[1:]
+            x.append(np.pad(here, (0, steps - len(here))))
+            y.append(np.pad(after, (0, steps - len(after)), constant_values=-1))
+            keys.append(role)
+    names = tuple(letters)
+    return Dataset(
+        np.stack(x).astype(np.float32), np.stack(y).astype(np.int64), len(letters), "shakespeare", np.array(keys),
+        class_names=names,
+    )  # fmt: skip
+
+
 SOURCES: dict[str, Callable[..., Dataset]] = {
     "digits": digits,
     "mnist": mnist,
@@ -115,6 +157,8 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
     "cifar10": cifar10,
     "medical-mnist": medical_mnist,
     "vehicle": vehicle,
+    "har": har,
+    "shakespeare": shakespeare,
     "synthetic": synthetic,
 }
 
@@ -126,6 +170,8 @@ DATASETS: dict[str, str] = {
     "cifar10": "60,000 colour photographs of 32x32, 10 classes",
     "medical-mnist": "15,000 radiological images of 28x28, 6 classes",
     "vehicle": "acoustic and seismic measurements by device, 100 features, targets -1/+1",
+    "har": "10,299 recordings of a phone's sensors, 9 channels of 128 steps, by person, 6 activities",
+    "shakespeare": "Shakespeare's plays by role: sequences of 64 characters, of which the next ones are to be said",
     "synthetic": "Synthetic(alpha, beta) of FedProx: clients with their own linear models, 10 classes; built in",
 }
 

@@ -24,7 +24,7 @@ class View(ABC):
     def __init__(self, local: ClientStack) -> None:
         self.local = local
         self.round, self.clients, self.kind, self.ids = local.round, local.clients, local.kind, local.ids
-        self.share, self.visits, self.samples = local.share, local.visits, local.samples
+        self.share, self.visits, self.samples, self.blocks = local.share, local.visits, local.samples, local.blocks
 
     @abstractmethod
     def grad(self, theta: Tensor, batch: Batch) -> Tensor:
@@ -135,7 +135,7 @@ class _Through:
 class ModelPart(Affine):
     """Only the coordinates `part` are trained; the others stay as in `whole` [c, d]."""
 
-    def __init__(self, local: ClientStack, whole: Tensor, part: slice) -> None:
+    def __init__(self, local: ClientStack, whole: Tensor, part: slice | Tensor) -> None:
         super().__init__(local)
         self.whole, self.part = whole, part
 
@@ -148,6 +148,8 @@ class ModelPart(Affine):
         return grad[:, self.part].contiguous()
 
     def bend(self, f: ClientLoss, model: Tensor) -> Tensor:
+        if isinstance(self.part, Tensor):
+            return f.hessian(model)[:, self.part][:, :, self.part]
         return f.hessian(model, self.part)
 
     def trained(self, whole: Tensor) -> Tensor:

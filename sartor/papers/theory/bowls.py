@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ...core import Back, Batch, Dense, Pull, State
+from ...core import Back, Batch, Blocks, Dense, Pull, State
 from ...errors import need, one_of
 
 
@@ -30,7 +30,7 @@ class Bowl:
     metric: Callable[[Tensor, Tensor], Tensor] | None = None
     named_metric: str | None = None
     class_weights: Tensor | None = None
-    blocks: dict[str, slice] = field(default_factory=dict)
+    blocks: Blocks = field(default_factory=Blocks)
 
     def __post_init__(self) -> None:
         one_of("a bowl", "shape", self.shape, ["power", "log"])

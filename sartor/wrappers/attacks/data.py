@@ -18,6 +18,7 @@ def _labels(name: str, clients: Clients) -> int:
     """The number of classes; 2 for targets −1/+1."""
     if clients.classes is None:
         raise SartorError(f"{name} needs labels; the targets here are numbers. Take an attack on messages instead.")
+    need(clients.y.dim() == 1, f"{name} needs one label per sample; got sequences. Take an attack on messages instead.")
     need(clients.classes >= 2, f"{name} needs at least 2 classes; got {clients.classes}.")
     return clients.classes
 

@@ -18,7 +18,7 @@ def test_one_half_is_averaged_and_the_other_is_each_client_s_own(name: str, shar
     result, local = play(method, rounds=1), states(play(st.LocalOnly(solver=SGD), rounds=1))["theta"]
     share = result.run.problem.share
     own, common = (local[:, :k], local[:, k:]) if shares_head else (local[:, k:], local[:, :k])
-    torch.testing.assert_close(states(result)["body" if shares_head else "head"], own)
+    torch.testing.assert_close(states(result)["own part"], own)
     torch.testing.assert_close(result.run.server["w"], share @ common)
     halves = [own, (share @ common).expand(7, -1)]
     torch.testing.assert_close(torch.as_tensor(personal(result)), torch.cat(halves if shares_head else halves[::-1], 1))
