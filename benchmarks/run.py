@@ -22,6 +22,7 @@ OURS = {
     "plain loop": ["plain_loop.py"],
     "roofline": ["roofline.py"],
     "scaling": ["scaling.py"],
+    "lockstep": ["lockstep.py"],
     "Ray": ["ray_actors.py"],
     "a federation over NVFlare": ["federation.py", "--over", "NVFlare"],
     "a federation over Flower": ["federation.py", "--over", "Flower"],

@@ -14,6 +14,8 @@ INTRODUCTION = {
     "pfl-research": "Seconds per round; ratio = pfl / ours.",
     "workers": "Seconds per round; theirs is one worker; ratio = one worker / two.",
     "scaling": "Seconds per round, no evaluation.",
+    "lockstep": "Processor seconds of 100 runs of each method (20 settings on 5 cuts); theirs is one by one; ratio = "
+    "one by one / together. The demo: seconds.",
     "Ray": "Seconds per round; ours is the local engine with two workers, theirs Ray with two actors on this machine, "
     "which write all states to disk; ratio = Ray / local.",
     "a federation over NVFlare": "Seconds per round of three sites with own processes, mutual TLS, one local step; "

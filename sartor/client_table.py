@@ -47,6 +47,10 @@ class Memory:
         self.lay_out()
         self.rows[span(ids)] = values
 
+    def move(self, rows: Tensor) -> None:
+        """Be in this tensor from now on."""
+        self.rows, self.fresh = rows.copy_(self.rows), False
+
     def lay_out(self) -> None:
         """Take the memory. To be called before several threads write their rows."""
         if self.fresh:
@@ -56,9 +60,9 @@ class Memory:
 
 def span(ids: Tensor) -> slice | Tensor:
     """Neighbouring clients as a slice, which needs no copy."""
-    n = len(ids)
-    together = n > 0 and int(ids[-1] - ids[0]) == n - 1 and bool((ids.diff() == 1).all())
-    return slice(int(ids[0]), int(ids[-1]) + 1) if together else ids
+    at, n = ids.numpy(), len(ids)
+    together = n > 0 and int(at[-1] - at[0]) == n - 1 and bool((np.diff(at) == 1).all())
+    return slice(int(at[0]), int(at[-1]) + 1) if together else ids
 
 
 def rows_of(tensors: State, here: Tensor) -> State:

@@ -21,7 +21,8 @@ from .errors import need, one_of
 
 State = dict[str, Tensor]
 Server = dict[str, Any]  # tensors, and Rows where the server remembers something of every client
-Pull = Callable[[Tensor, float], None]  # a coupling's own step, in place
+Number = float | Tensor  # a setting: one number, or a column [c, 1] with each client's own
+Pull = Callable[[Tensor, Number], None]  # a coupling's own step, in place
 Back = Callable[[Tensor], Tensor]  # ∂/∂outputs → ∂/∂θ
 WHOLE = slice(None)  # all coordinates of a model
 Stage = Literal["train", "evaluate", "diagnose", "personal", "states"]  # what clients can be asked to do
@@ -82,7 +83,7 @@ class Coupling(Protocol):
         """grad[:a] += λ ∂g/∂θ for the first a = len(theta) clients."""
         ...
 
-    def pull_(self, theta: Tensor, step: float) -> None:
+    def pull_(self, theta: Tensor, step: Number) -> None:
         """theta −= step · λ ∂g/∂θ, in place, for the first a = len(theta) clients."""
         ...
 
@@ -100,8 +101,8 @@ class ClientLoss(Protocol):
         """[c, d] → [c]."""
         ...
 
-    def grad(self, theta: Tensor) -> Tensor:
-        """[c, d] → [c, d]."""
+    def grad(self, theta: Tensor, at_work: Tensor | None = None) -> Tensor:
+        """[c, d] → [c, d]; `at_work` [c]: of whom it is counted as work, none: of all."""
         ...
 
     def hessian(self, theta: Tensor, part: slice = WHOLE) -> Tensor:
@@ -118,7 +119,7 @@ class Plan(NamedTuple):
     start: int
     stream: int
     repeats: int
-    lr: float
+    lr: Number
 
 
 class ClientStack(Protocol):
@@ -339,6 +340,9 @@ class Method(ABC):
     weighting: str = "uniform"  # clients count alike, or by "size": their number of samples
     aggregate: Aggregator | None = None  # what turns the messages into one; none: the server takes no mean
     hostile: frozenset[int] = frozenset()  # clients that attack, in a simulation: NaN at them stops nobody
+    # Numbers that runs of a stack may differ in (engines/joint.py): to `client` and `personal` they are a number, or a
+    # column [c, 1]; the server has its own run's. Solvers have such a list, too.
+    columns: ClassVar[tuple[str, ...]] = ("lam",)
 
     def __post_init__(self) -> None:
         one_of(type(self).__name__, "weighting", self.weighting, ["uniform", "size"])

@@ -15,17 +15,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .core import Number
 from .errors import SartorError, need
 from .seeds import stream
-
-Lam = float | Tensor
 
 _KEEP_BYTES = 1 << 29  # a projection up to this size is made once and kept; a larger one is made anew, block by block
 _BLOCK_BYTES = 1 << 26
 
 
-def _first(lam: Lam, a: int) -> Lam:
-    return lam[:a] if isinstance(lam, Tensor) else lam
+def first(value: Number, a: int) -> Number:
+    """A setting of the first a clients."""
+    return value[:a] if isinstance(value, Tensor) else value
+
+
+def subtract_(theta: Tensor, value: Tensor, times: Number) -> None:
+    """theta −= times · value, in place, for the first a = len(theta) clients."""
+    if isinstance(times, Tensor):
+        theta.sub_(times[: len(theta)] * value)
+    else:
+        theta.sub_(value, alpha=times)
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,7 @@ class Free:
     def add_grad_(self, grad: Tensor, theta: Tensor) -> None:
         pass
 
-    def pull_(self, theta: Tensor, step: float) -> None:
+    def pull_(self, theta: Tensor, step: Number) -> None:
         pass
 
     def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -49,7 +57,7 @@ class Free:
 class Quadratic:
     """λ/2 ‖θ − a‖², the Moreau envelope's term."""
 
-    lam: Lam
+    lam: Number
     anchor: Tensor  # [c, d]
 
     def value(self, theta: Tensor) -> Tensor:
@@ -62,10 +70,10 @@ class Quadratic:
         else:
             grad.add_(theta, alpha=self.lam).sub_(self.anchor[:a], alpha=self.lam)
 
-    def pull_(self, theta: Tensor, step: float) -> None:
+    def pull_(self, theta: Tensor, step: Number) -> None:
         a = theta.shape[0]
         anchor = self.anchor if a == self.anchor.shape[0] else self.anchor[:a]
-        theta.lerp_(anchor, step * _first(self.lam, a))
+        theta.lerp_(anchor, step * first(self.lam, a))
 
     def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         eye = torch.eye(theta.shape[1], dtype=theta.dtype, device=theta.device)
@@ -85,8 +93,8 @@ class Linear:
     def add_grad_(self, grad: Tensor, theta: Tensor) -> None:
         grad.add_(self.slope[: len(theta)])
 
-    def pull_(self, theta: Tensor, step: float) -> None:
-        theta.sub_(self.slope[: len(theta)], alpha=step)
+    def pull_(self, theta: Tensor, step: Number) -> None:
+        subtract_(theta, self.slope[: len(theta)], step)
 
     def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         return theta.new_zeros(()), -self.slope
@@ -109,7 +117,7 @@ def lp_slope(x: Tensor, p: float, norm: bool, size: Tensor) -> Tensor:
 class LpNorm:
     """λ‖θ − a‖_p (RSA), or with norm=False (λ/p)‖θ − a‖_p^p."""
 
-    lam: Lam
+    lam: Number
     anchor: Tensor  # [c, d]
     p: float = 1.0
     norm: bool = True
@@ -126,10 +134,10 @@ class LpNorm:
         return value
 
     def add_grad_(self, grad: Tensor, theta: Tensor) -> None:
-        grad.add_(_first(self.lam, len(theta)) * self.slope(theta))
+        grad.add_(first(self.lam, len(theta)) * self.slope(theta))
 
-    def pull_(self, theta: Tensor, step: float) -> None:
-        theta.sub_(step * _first(self.lam, len(theta)) * self.slope(theta))
+    def pull_(self, theta: Tensor, step: Number) -> None:
+        theta.sub_(step * first(self.lam, len(theta)) * self.slope(theta))
 
     def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         need(
@@ -211,7 +219,7 @@ _kept_rows = lru_cache(maxsize=4)(_make_rows)
 class Projected:
     """(λ/p) ‖a − Pθ‖_p^p with c = a − Pθ: the gradient in θ is −λ Pᵀ(sign(c)|c|^{p−1}), with sign(0) = 0."""
 
-    lam: Lam
+    lam: Number
     anchor: Tensor  # [c, k]
     P: Projection
     p: float = 2.0
@@ -232,10 +240,10 @@ class Projected:
         return (self.lam * c.abs() ** self.p).sum(1) / self.p
 
     def add_grad_(self, grad: Tensor, theta: Tensor) -> None:
-        self.P.lift(-_first(self.lam, len(theta)) * self.slope(theta), into=grad)
+        self.P.lift(-first(self.lam, len(theta)) * self.slope(theta), into=grad)
 
-    def pull_(self, theta: Tensor, step: float) -> None:
-        self.P.lift(step * _first(self.lam, len(theta)) * self.slope(theta), into=theta)
+    def pull_(self, theta: Tensor, step: Number) -> None:
+        self.P.lift(step * first(self.lam, len(theta)) * self.slope(theta), into=theta)
 
     def normal_terms(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         if self.p != 2:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 LONGEST = 1000  # characters of a message
 _HARMLESS = "\n\t\xa0\u200c\u200d"  # not printable by Unicode's rules, but names and tables hold them
@@ -65,14 +65,19 @@ def need(condition: bool, message: str) -> None:
 
 def positive(owner: str, **values: float) -> None:
     """Refuse every value that is not a finite number above zero: "FLAME needs rho > 0; got -1.0."."""
-    for name, value in values.items():
+    for name, value in _single(values):
         need(math.isfinite(value) and value > 0, f"{owner} needs {name} > 0; got {value}.")
 
 
 def not_negative(owner: str, **values: float) -> None:
     """Refuse every value that is not a finite number of at least zero."""
-    for name, value in values.items():
+    for name, value in _single(values):
         need(math.isfinite(value) and value >= 0, f"{owner} needs {name} >= 0; got {value}.")
+
+
+def _single(values: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Those that are one number: those in a column (core.Method.columns) were checked one by one."""
+    return [(name, value) for name, value in values.items() if not getattr(value, "ndim", 0)]
 
 
 def one_of(owner: str, field: str, value: object, allowed: Iterable[str]) -> None:

@@ -11,6 +11,7 @@ clients in a few array operations: a generator for each of them would take longe
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -22,15 +23,23 @@ def stream(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.rando
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
-def hashes(seed: int, purpose: str, round: int, clients: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """[c, n] random uint64, each a function of (seed, purpose, round, client, place) alone (SplitMix64)."""
-    key = np.array([seed & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64)  # arrays, not numbers: these wrap without a warning
+def hashes(seed: int | np.ndarray, purpose: str, round: int, clients: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """[c, n] random uint64, each a function of (seed, purpose, round, client, place) alone (SplitMix64); `seed` is one
+    for all clients, or [c] of each client's run."""
+    key = words([seed]) if isinstance(seed, int) else seed  # an array, not a number: it wraps without a warning
     for word in ([zlib.crc32(purpose.encode())], [round], clients):
         key = _mix(key + _ODD * (np.asarray(word).astype(np.uint64) + np.uint64(1)))
     return _mix(key[:, None] + _ODD * (places.astype(np.uint64) + np.uint64(1)))
 
 
-def orders(seed: int, purpose: str, round: int, clients: np.ndarray, counts: np.ndarray, epochs: int) -> np.ndarray:
+def words(seeds: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Seeds as the 64 bits that are drawn from."""
+    return np.array([int(seed) & 0xFFFFFFFFFFFFFFFF for seed in seeds], dtype=np.uint64)
+
+
+def orders(
+    seed: int | np.ndarray, purpose: str, round: int, clients: np.ndarray, counts: np.ndarray, epochs: int
+) -> np.ndarray:
     """[epochs, c, n] a permutation of 0..counts[i] − 1 for each epoch and client; what follows it is padding."""
     at = np.arange(int(counts.max()))
     keys = np.stack([hashes(seed, purpose, round, clients, (epoch << 32) + at) for epoch in range(epochs)])

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from .core import ClientLoss, ClientStack, Coupling, Plan
+from .core import ClientLoss, ClientStack, Coupling, Number, Plan
+from .couplings import Free, Quadratic, subtract_
 from .errors import need, not_negative, positive
 
+Rate = TypeVar("Rate", float, Tensor)  # one step size, or a column
 _DENSE = 256  # parameters up to which a curvature [d, d] of each client is cheaper than more steps
 _HALVINGS = 40  # of a step that does not descend
 
@@ -30,7 +32,7 @@ class Solver(Protocol):
         ...
 
 
-def _decayed(lr: float, decay: float | None, local: ClientStack) -> float:
+def _decayed(lr: Rate, decay: float | None, local: ClientStack) -> Rate:
     """The step size in this round."""
     return lr if decay is None else lr * decay**local.round
 
@@ -61,6 +63,7 @@ class SGD:
     weight_decay: float = 0.0
     reuse: bool = False
     decay: float | None = None
+    columns: ClassVar[tuple[str, ...]] = ("lr", "weight_decay")
 
     def __post_init__(self) -> None:
         positive("SGD", lr=self.lr)
@@ -79,7 +82,7 @@ class SGD:
         theta, lr = theta.clone(), _decayed(self.lr, self.decay, local)
         speed = torch.zeros_like(theta) if self.momentum else None
         steps, repeats = (1, self.steps or 1) if self.reuse else (self.steps, 1)
-        if speed is None and not self.weight_decay:
+        if speed is None and not _is_some(self.weight_decay):
             local.descend_(theta, Plan(self.batch, self.epochs, steps, start, stream, repeats, lr), coupling)
             return theta
         for a, batch in local.batches(self.batch, epochs=self.epochs, steps=steps, start=start, stream=stream):
@@ -87,11 +90,11 @@ class SGD:
             for _ in range(repeats):
                 g = local.grad(now, batch)
                 coupling.add_grad_(g, now)
-                if self.weight_decay:
-                    g.add_(now, alpha=self.weight_decay)
+                if _is_some(self.weight_decay):
+                    subtract_(g, now, -self.weight_decay)
                 if speed is not None:
                     g = speed[:a].mul_(self.momentum).add_(g)
-                now.sub_(g, alpha=lr)
+                subtract_(now, g, lr)
         return theta
 
 
@@ -155,6 +158,7 @@ class Early:
     batch: int = 20
     momentum: float = 0.0
     weight_decay: float = 0.0
+    columns: ClassVar[tuple[str, ...]] = ("lr", "weight_decay")
 
     def __post_init__(self) -> None:
         self._epoch()
@@ -247,6 +251,7 @@ class Newton:
     ridge: float = 1.0
     tol: float = 1e-9  # the largest slope that is left
     max_steps: int = 50
+    columns: ClassVar[tuple[str, ...]] = ("ridge",)
 
     def __post_init__(self) -> None:
         not_negative("the newton solver", ridge=self.ridge)
@@ -258,10 +263,16 @@ class Newton:
     ) -> Tensor:
         if theta.shape[1] > _DENSE:
             return LBFGS(self.ridge, max(self.tol, 1e-6), 10 * self.max_steps).minimise(local, theta, coupling)
-        phi = _Penalised(local.objective(), coupling, self.ridge / local.samples)
+        phi = _Penalised(local.objective(), coupling, _of_each(self.ridge) / local.samples)
+        smaller = getattr(phi.f, "equations", None)  # where rows share their data (tasks/shared_layer.py)
+        held = phi.ridge + coupling.lam if isinstance(coupling, Quadratic) else phi.ridge
         bend, _ = coupling.normal_terms(theta.double())
 
         def direction(now: Tensor, g: Tensor) -> Tensor:
+            if smaller is not None and isinstance(coupling, Free | Quadratic):
+                H, slope, whole = smaller(now, g, held)
+                step: Tensor = whole(newton_step(H, slope))
+                return -step
             return -newton_step(phi.f.hessian(now) + bend + torch.diag_embed(phi.ridge.expand_as(now)), g)
 
         return _descend(phi, theta, self.tol, self.max_steps, direction)
@@ -276,6 +287,7 @@ class LBFGS:
     tol: float = 1e-6  # the largest slope that is left
     max_steps: int = 200
     memory: int = 10
+    columns: ClassVar[tuple[str, ...]] = ("ridge",)
 
     def __post_init__(self) -> None:
         not_negative("the lbfgs solver", ridge=self.ridge)
@@ -286,7 +298,7 @@ class LBFGS:
     def minimise(
         self, local: ClientStack, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0
     ) -> Tensor:
-        phi = _Penalised(local.objective(), coupling, self.ridge / local.samples)
+        phi = _Penalised(local.objective(), coupling, _of_each(self.ridge) / local.samples)
         pairs: list[tuple[Tensor, Tensor, Tensor]] = []  # steps s, changes of slope y, 1/(sᵀy)
         last: list[Tensor] = []
 
@@ -303,6 +315,16 @@ class LBFGS:
         return _descend(phi, theta, self.tol, self.max_steps, direction)
 
 
+def _of_each(value: Number) -> Number:
+    """A number, or [c] of a column."""
+    return value[:, 0] if isinstance(value, Tensor) else value
+
+
+def _is_some(value: Number) -> bool:
+    """Whether it is not 0 for everybody; in a column of numbers that differ it is not."""
+    return isinstance(value, Tensor) or value != 0
+
+
 class _Penalised:
     """f_i + Σ_j ridge_ij θ_j²/2 + λg, its slope, and its value."""
 
@@ -312,8 +334,8 @@ class _Penalised:
     def value(self, theta: Tensor) -> Tensor:
         return self.f.loss(theta) + 0.5 * (self.ridge * theta**2).sum(1) + self.coupling.value(theta)
 
-    def slope(self, theta: Tensor) -> Tensor:
-        g = self.f.grad(theta) + self.ridge * theta
+    def slope(self, theta: Tensor, at_work: Tensor) -> Tensor:
+        g = self.f.grad(theta, at_work) + self.ridge * theta
         self.coupling.add_grad_(g, theta)
         return g
 
@@ -326,7 +348,7 @@ def _descend(
     now = theta.to(phi.f.penalised.dtype)
     value, at_work = phi.value(now), torch.ones(len(now), dtype=torch.bool, device=now.device)
     for _ in range(most):
-        g = phi.slope(now)
+        g = phi.slope(now, at_work)
         at_work = at_work & (g.abs().amax(1) > tol)
         if not bool(at_work.any()):
             break

@@ -190,6 +190,7 @@ def _play_all(steps: Iterator[Step], rounds: int, talk: bool, track: list[str]) 
         for table, method, seed, scenario, result in steps:
             count, now = len(table.plan), terminal.left(table.left())
             what = terminal.cell_name(method, scenario, seed)
+            what += f" ({table.at_once} runs at a time)" if table.at_once > 1 else ""
             bar.update(task, description=what, total=count * rounds, completed=len(table.cells) * rounds, left=now)
             if result is not None:
                 bar.update(task, advance=result.run.round, note=terminal.note(result.history))

@@ -75,6 +75,8 @@ def tune(
         task = bar.add_task("", total=len(names) * budget, note="", left="", visible=talk)
         trials = tune_all(base, names, each_seed, dataset, budget, sampler, folder, fixed, own_steps)
         for tuning, method, number in trials:
+            if talk and number == 0 and tuning.together[method] > 1:
+                out.print(f"{method}: {tuning.together[method]} runs go together")
             last = tuning.trials[method][-1]
             said = "failed" if last.score is None else f"{last.score:.4f}"
             bar.update(task, description=method, advance=1, note=f"validation {said}")

@@ -37,7 +37,7 @@ _LINE = 64  # bytes: where PyTorch's own memory begins
 _CACHE_BYTES = 5 << 19  # what a chunk's models may take: measured, one step's working set is several times that
 _MOST = 25  # clients in a chunk, however small their models: their batches are in the cache too
 _SIDE_BY_SIDE = 2  # a cohort is cut into at least so many chunks, to keep so many cores at work ...
-_WORTH_IT = 1 << 19  # ... if its models have so many parameters in all: with fewer, Python takes most of the time
+WORTH_IT = 1 << 19  # ... if its models have so many parameters in all: with fewer, Python takes most of the time
 
 
 class LocalEngine:
@@ -169,7 +169,7 @@ class LocalEngine:
         if self.chunk:
             return np.array_split(by_size, -(-n // self.chunk))
         fits = max(1, min(_MOST, _CACHE_BYTES // (self.task.size * self.data.x.element_size())))
-        together = _SIDE_BY_SIDE if n * self.task.size >= _WORTH_IT else 1
+        together = _SIDE_BY_SIDE if n * self.task.size >= WORTH_IT else 1
         return np.array_split(by_size, min(n, -(-n // (fits * together)) * together))
 
     def _stage(
@@ -191,35 +191,14 @@ class LocalEngine:
     def _at(
         self, stage: Stage, round: int, state: State, down: State, shared: Tensor | None, stack: Stack
     ) -> tuple[State, State]:
+        new, message = computed(self.method, stage, state, down, shared, stack)
         if stage == "train":
-            new, message = self.method.client(state, down, stack)
-            self._check_finite(round, stack.ids, new | message)
+            self.check_finite(round, stack.ids, new | message)
             self._taken[torch.from_numpy(stack.ids)] += torch.from_numpy(stack.gradients())
-            return new, message
-        if stage == "diagnose":
-            return {}, self.method.diagnose(state, down, stack)
-        if stage == "evaluate":
-            return {}, self._evaluate(state, down, shared, stack)
-        if stage == "personal":
-            model = self.method.personal(state, down, stack)
-            return {}, {} if model is None else {"personal": model} | stack.statistics(model)
-        raise SartorError(f"a stage is train, evaluate, diagnose or personal; got {stage!r}.")
+        return new, message
 
-    def _evaluate(self, state: State, down: State, shared: Tensor | None, stack: Stack) -> State:
-        """Scores of both models and of their mixtures; and "personal/steps" [c], the gradients it took to make the
-        personal ones: none where they are kept, else those of fine-tuning."""
-        out: State = {}
-        personal = self.method.personal(state, down, stack)
-        if personal is not None:
-            out["personal/steps"] = torch.from_numpy(stack.gradients()).double()
-        merits: State = {}
-        for name, theta in _served(personal, shared, self.task.has_statistics):
-            for part in ("validation", "test"):
-                out[f"{name}/{part}/loss"], out[f"{name}/{part}/accuracy"] = stack.score(theta, part)
-            merits[name] = stack.merits(theta)
-        return out | _compared(merits)
-
-    def _check_finite(self, round: int, ids: np.ndarray, tensors: State) -> None:
+    def check_finite(self, round: int, ids: np.ndarray, tensors: State) -> None:
+        """Refuse what is not finite of what these clients have computed in training."""
         honest = torch.from_numpy(~np.isin(ids, list(self.method.hostile))).to(self.data.x.device)
         for name, value in tensors.items():
             bad = ~torch.isfinite(value.reshape(len(ids), -1).sum(1)) & honest
@@ -230,6 +209,13 @@ class LocalEngine:
                     "The likely cause is a step too large for this problem (lr·(λ + L) must stay below 2): "
                     "lower lr or lam."
                 )
+
+    def move(self, states: State, visits: Tensor, taken: Tensor) -> None:
+        """Keep the clients' states and counts in these tensors from now on: parts of tables that engines share."""
+        for k, base in self._memory.items():
+            base.move(states[k])
+        self.visits, self._taken = visits.copy_(self.visits), taken.copy_(self._taken)
+        self._pool = None  # other processes would not see them
 
     def save(self) -> State:
         out = {"visits": self.visits}
@@ -263,6 +249,37 @@ class SerialEngine(LocalEngine):
         except Exception as e:
             e.add_note(f"client {self.data.names[int(ids[0])]}, round {round + 1}, stage {stage}")
             raise
+
+
+def computed(
+    method: Method, stage: Stage, state: State, down: State, shared: Tensor | None, stack: Stack
+) -> tuple[State, State]:
+    """New states and messages of a stack's clients in one stage."""
+    if stage == "train":
+        return method.client(state, down, stack)
+    if stage == "diagnose":
+        return {}, method.diagnose(state, down, stack)
+    if stage == "evaluate":
+        return {}, _evaluated(method, state, down, shared, stack)
+    if stage == "personal":
+        model = method.personal(state, down, stack)
+        return {}, {} if model is None else {"personal": model} | stack.statistics(model)
+    raise SartorError(f"a stage is train, evaluate, diagnose or personal; got {stage!r}.")
+
+
+def _evaluated(method: Method, state: State, down: State, shared: Tensor | None, stack: Stack) -> State:
+    """Scores of both models and of their mixtures; and "personal/steps" [c], the gradients it took to make the personal
+    ones: none where they are kept, else those of fine-tuning."""
+    out: State = {}
+    personal = method.personal(state, down, stack)
+    if personal is not None:
+        out["personal/steps"] = torch.from_numpy(stack.gradients()).double()
+    merits: State = {}
+    for name, theta in _served(personal, shared, stack.task.has_statistics):
+        for part in ("validation", "test"):
+            out[f"{name}/{part}/loss"], out[f"{name}/{part}/accuracy"] = stack.score(theta, part)
+        merits[name] = stack.merits(theta)
+    return out | _compared(merits)
 
 
 def _served(personal: Tensor | None, shared: Tensor | None, whole: bool) -> Iterator[tuple[str, Tensor]]:

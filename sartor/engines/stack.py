@@ -11,17 +11,19 @@ from torch import Tensor
 
 from ..client_table import row_of
 from ..core import WHOLE, Back, Batch, ClientLoss, Coupling, Dense, Plan, State, Task, weights_of
-from ..couplings import Free, Quadratic
+from ..couplings import Free, Quadratic, subtract_
 from ..data.clients import Clients
 from ..errors import SartorError, need
 from ..judge.metric_intervals import values
 from ..judge.prediction_metrics import METRICS
 from ..seeds import hashes, orders
 from ..tasks import compiled, convex, linear_steps
+from ..tasks.shared_layer import SharedLayer, worth_it
 from .predictions import kind_of, merit_of_each, predicted
 
 _SWEEP = 1024  # samples of each client that a pass without training looks at in one go
 _BATCH = 20  # samples of a minibatch, where a client has drawn none: those of the solvers' defaults
+_LAYERS = 8  # objectives of all samples that are kept from round to round
 _STATISTICS = 2048  # training samples of each client behind its batch-normalisation statistics
 
 
@@ -35,10 +37,18 @@ class _Work:
 
 
 class Stack:
-    """Clients `ids`, by falling number of training samples, with their data and the random order of their batches."""
+    """Clients `ids`, by falling number of training samples, with their data and the random order of their batches.
 
-    def __init__(self, task: Task, data: Clients, ids: np.ndarray, visits: Tensor, round: int, seed: int) -> None:
+    In a stack of several runs (engines/joint.py) the data are all runs', `at` says where in them a client is, and
+    `ids` and `seed` [c] are those of its own run, as what it draws must not depend on company.
+    """
+
+    def __init__(
+        self, task: Task, data: Clients, ids: np.ndarray, visits: Tensor, round: int, seed: int | np.ndarray
+    ) -> None:
         self.task, self.data, self.ids, self.round, self.seed = task, data, ids, round, seed
+        self.at = ids
+        self.layers: dict[bytes, SharedLayer] | None = None  # a place for what does not change from round to round
         self.clients, self.kind, self.blocks = len(data), task.kind, task.blocks
         train = data.counts("train")
         self.counts = train[ids]
@@ -48,7 +58,7 @@ class Stack:
         self.samples = torch.as_tensor(self.counts, device=data.x.device)
         self.most_steps: int | None = None  # of a client in this round; none: as many as the method likes
         self._work, self._places = _Work(len(ids)), np.arange(len(ids))
-        self._one_layer: _Counted | None = None  # what `objective` has gathered
+        self._one_layer: _Counted | _CountedShared | None = None  # what `objective` has gathered
         self._orders: dict[tuple[int, int], tuple[int, tuple[Tensor, Tensor, Tensor]]] = {}
 
     # --- training ---------------------------------------------------------------------------------------------------
@@ -95,7 +105,7 @@ class Stack:
         width = min(size, n)  # nobody has more, so a wider batch would be padding
         longest = int(per_epoch.max())
         order = orders(self.seed, f"batches {stream}", self.round, self.ids, self.counts, epochs)
-        order = np.where(np.arange(n) < self.counts[:, None], order + self.data.bounds[self.ids, :1], -1)
+        order = np.where(np.arange(n) < self.counts[:, None], order + self.data.bounds[self.at, :1], -1)
         padded = np.full((epochs, c, longest * width), -1, dtype=np.int64)
         padded[..., :n] = order
         rows = padded.reshape(epochs, c, longest, width).swapaxes(1, 2).reshape(epochs * longest, c, width)
@@ -139,7 +149,12 @@ class Stack:
             now = theta[:a] if a != len(now) else now
             for _ in range(plan.repeats):
                 self._count(a)
-                self.task.descend_(now, batch, plan.lr, coupling.pull_)
+                if isinstance(plan.lr, Tensor):
+                    g = self.task.grad(now, batch)
+                    coupling.pull_(now, plan.lr[:a])
+                    subtract_(now, g, plan.lr)
+                else:
+                    self.task.descend_(now, batch, plan.lr, coupling.pull_)
 
     def _compiled(self, theta: Tensor, coupling: Coupling) -> bool:
         dense = self.task.dense
@@ -160,8 +175,8 @@ class Stack:
 
     def _sweep(self, part: str, size: int) -> Iterator[tuple[Tensor, Batch]]:
         """A part's samples in order, `size` of each client at a time: (places in the stack, batch of weights 1/n_i)."""
-        counts = self.data.counts(part)[self.ids]
-        first = self.data.bounds[self.ids, ("train", "validation", "test").index(part)]
+        counts = self.data.counts(part)[self.at]
+        first = self.data.bounds[self.at, ("train", "validation", "test").index(part)]
         for at in range(0, int(counts.max(initial=0)), size):
             here = np.flatnonzero(counts > at)
             width = int(min(size, counts[here].max() - at))
@@ -198,20 +213,46 @@ class Stack:
         if dense is None:
             return _FullPasses(self)
         if self._one_layer is None:
-            _, batch = next(self._sweep("train", int(self.counts.max())))
-            own = batch._replace(weight=self._class_weighted(batch.y, batch.weight))
-            self._one_layer = _Counted(self, dense, own)
+            copies = self._copies()
+            shared = self._shared_layer(dense, copies) if copies > 1 else None
+            self._one_layer = _Counted(self, dense, self._whole()) if shared is None else _CountedShared(self, shared)
         return self._one_layer
 
+    def _whole(self) -> Batch:
+        """All training samples, as they count in training."""
+        _, batch = next(self._sweep("train", int(self.counts.max())))
+        return batch._replace(weight=self._class_weighted(batch.y, batch.weight))
+
+    def _copies(self) -> int:
+        """S, where all clients come in groups of S after each other that have the same data; else 1."""
+        edges = np.flatnonzero(np.diff(self.data.bounds[self.at, :2], axis=0).any(1)) + 1
+        copies = int(edges[0]) if len(edges) else len(self.at)
+        regular = len(self.at) % copies == 0 and np.array_equal(edges, np.arange(copies, len(self.at), copies))
+        return copies if regular else 1
+
+    def _shared_layer(self, dense: Dense, copies: int) -> SharedLayer | None:
+        """The objective of such groups, kept from round to round where there is a place for it."""
+        mark = self.at.tobytes()
+        if self.layers is not None and mark in self.layers:
+            return self.layers[mark]
+        batch = self.take(torch.arange(0, len(self.at), copies))._whole()
+        made = SharedLayer(dense, batch, copies) if worth_it(batch, copies) else None
+        if self.layers is not None and made is not None:
+            if len(self.layers) >= _LAYERS:
+                self.layers.clear()
+            self.layers[mark] = made
+        return made
+
     def validation(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        count = torch.as_tensor(self.data.counts("validation")[self.ids], device=theta.device)
+        count = torch.as_tensor(self.data.counts("validation")[self.at], device=theta.device)
         return count, self.score(theta, "validation")[0]
 
     def take(self, places: Tensor) -> Stack:
-        at = places.to(self.visits.device)
-        made = Stack(self.task, self.data, self.ids[places.numpy()], self.visits[at], self.round, self.seed)
-        made.clients, made.share, made.most_steps = self.clients, self.share[at], self.most_steps
-        made._work, made._places = self._work, self._places[places.numpy()]
+        here, rows = places.numpy(), places.to(self.visits.device)
+        seed = self.seed if isinstance(self.seed, int) else self.seed[here]
+        made = Stack(self.task, self.data, self.at[here], self.visits[rows], self.round, seed)
+        made.ids, made.clients, made.share = self.ids[here], self.clients, self.share[rows]
+        made.most_steps, made._work, made._places = self.most_steps, self._work, self._places[here]
         return made
 
     def counting(self, rows: Tensor) -> Stack:
@@ -232,10 +273,11 @@ class Stack:
         self._afford(steps)
         np.add.at(self._work.taken, self._places[:a], steps)
 
-    def _count_pass(self) -> None:
-        """Every client has evaluated one gradient over all of its data."""
+    def _count_pass(self, at_work: Tensor | None = None) -> None:
+        """Every client (or those at work) has evaluated one gradient over all of its data."""
         self._afford(1)
-        np.add.at(self._work.passes, self._places, 1)
+        places = self._places if at_work is None else self._places[at_work.cpu().numpy()]
+        np.add.at(self._work.passes, places, 1)
 
     def vjp(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Back]:
         outputs, back = self.task.vjp(theta, batch)
@@ -253,7 +295,7 @@ class Stack:
     def order(self, epochs: int = 1, stream: int = 0) -> Iterator[tuple[int, Tensor]]:
         takes = self.counts * epochs
         index, _, _ = self._order(stream, 1, takes)
-        first = torch.as_tensor(self.data.bounds[self.ids, 0], device=index.device)
+        first = torch.as_tensor(self.data.bounds[self.at, 0], device=index.device)
         for t, a in enumerate(_at_work(takes)):
             yield a, index[t, :a, 0] - first[:a]
 
@@ -276,7 +318,7 @@ class Stack:
 
     def _named(self, theta: Tensor, part: str, name: str) -> Tensor:
         kind, found = kind_of(self.task, self.data), []
-        for client, output in zip(self.ids, self.outputs(theta, part), strict=True):
+        for client, output in zip(self.at, self.outputs(theta, part), strict=True):
             y = self.data.y[self.data.rows(int(client), part)]
             said = predicted(kind, y.cpu().numpy(), output.double().cpu().numpy(), self.data.inputs)
             value = values([name], said)[name]
@@ -285,7 +327,7 @@ class Stack:
 
     @torch.no_grad()
     def _score(self, theta: Tensor, part: str) -> tuple[Tensor, Tensor]:
-        count = torch.as_tensor(self.data.counts(part)[self.ids], dtype=torch.float64, device=theta.device)
+        count = torch.as_tensor(self.data.counts(part)[self.at], dtype=torch.float64, device=theta.device)
         loss, right, square = (torch.zeros_like(count) for _ in range(3))
         total, total_square = torch.zeros_like(count), torch.zeros_like(count)
         classify = self.data.classes is not None or self.task.metric is not None
@@ -327,7 +369,7 @@ class Stack:
         the class is right and else 0 (or the user's own metric); for regression 1 − squared error / variance of the
         client's training targets. R² itself would divide by the variance of what may be two samples. With a named
         metric what it is, or what stands for it, of a single sample (`merit_of_each`)."""
-        counts, own, at = self.data.counts("validation")[self.ids], self.statistics(theta), 0
+        counts, own, at = self.data.counts("validation")[self.at], self.statistics(theta), 0
         out = torch.full((len(theta), int(counts.max(initial=0))), torch.nan, dtype=torch.float64, device=theta.device)
         unit = None if self.data.classes is not None or self.task.metric is not None else self._target_variance()
         for here, batch in self._sweep("validation", _SWEEP):
@@ -349,14 +391,14 @@ class Stack:
             return torch.ones(0)
         rows = []
         for at in here.tolist():
-            y = self.data.y[self.data.rows(int(self.ids[at]), "validation")]
+            y = self.data.y[self.data.rows(int(self.at[at]), "validation")]
             counts = torch.bincount((y > 0).long() if y.is_floating_point() else y, minlength=self.data.classes)
             rows.append((counts > 0).sum() * counts.double() / len(y))
         return torch.stack(rows)
 
     def _target_variance(self) -> Tensor:
         """[c] of each client's training targets; 1 where they are all alike."""
-        each = [self.data.y[self.data.rows(i, "train")].double() for i in self.ids]
+        each = [self.data.y[self.data.rows(i, "train")].double() for i in self.at]
         spread = torch.stack([y.var(correction=0) for y in each])
         size = torch.stack([(y**2).mean() for y in each])
         return torch.where(spread > 1e-12 * size, spread, 1.0)
@@ -369,9 +411,21 @@ class _Counted(convex.OneLayer):
         super().__init__(dense, batch)
         self._stack = stack
 
-    def grad(self, theta: Tensor) -> Tensor:
-        self._stack._count_pass()
+    def grad(self, theta: Tensor, at_work: Tensor | None = None) -> Tensor:
+        self._stack._count_pass(at_work)
         return super().grad(theta)
+
+
+class _CountedShared:
+    """The same where several clients have the same data."""
+
+    def __init__(self, stack: Stack, of: SharedLayer) -> None:
+        self._stack, self.penalised, self.equations = stack, of.penalised, of.equations
+        self.loss, self.hessian, self._grad = of.loss, of.hessian, of.grad
+
+    def grad(self, theta: Tensor, at_work: Tensor | None = None) -> Tensor:
+        self._stack._count_pass(at_work)
+        return self._grad(theta)
 
 
 class _FullPasses:
@@ -383,8 +437,8 @@ class _FullPasses:
     def loss(self, theta: Tensor) -> Tensor:
         return self._stack.full_loss(theta)
 
-    def grad(self, theta: Tensor) -> Tensor:
-        return self._stack.full_grad(theta)
+    def grad(self, theta: Tensor, at_work: Tensor | None = None) -> Tensor:
+        return (self._stack if at_work is None else self._stack.counting(at_work)).full_grad(theta)
 
     def hessian(self, theta: Tensor, part: slice = WHOLE) -> Tensor:
         task = self._stack.task

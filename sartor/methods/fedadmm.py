@@ -36,6 +36,7 @@ class FedADMM(Method):
     weighting: str = "uniform"
     solver: Solver = SGD()
     aggregate: Aggregator = mean
+    columns: ClassVar[tuple[str, ...]] = ("rho",)
     keeps_last: ClassVar[bool] = True
     sends = (Sent("u", against="last"),)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -45,6 +46,7 @@ class FedAMP(Method):
     beta_decay: float = 1.0
     beta_every: int = 30
     solver: Solver = SGD()
+    columns: ClassVar[tuple[str, ...]] = ("reach", "sigma", "self_weight", "alpha", "beta", "beta_decay")
     sends = (Sent("w", "u", "last"),)
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ g_i of 0 stays 0. There is no personal model.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -35,6 +36,7 @@ class FedMGDA(Method):
     normalise: bool = True
     weighting: str = "size"
     solver: Solver = SGD()
+    columns: ClassVar[tuple[str, ...]] = ("epsilon", "eta", "decay")
 
     def __post_init__(self) -> None:
         super().__post_init__()

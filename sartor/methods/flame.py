@@ -51,6 +51,7 @@ class FLAME(Method):
     weighting: str = "uniform"  # α_i = 1/m, or "size": n_i / Σ n
     solver: Solver = SGD()
     aggregate: Aggregator = mean
+    columns: ClassVar[tuple[str, ...]] = ("lam", "speed", "rho")
     keeps_last: ClassVar[bool] = True
     sends = (Sent("u", against="last"),)
 

@@ -38,6 +38,7 @@ class FlameLpProj(Method):
     anchor: str = "local"
     solver: Solver = SGD()
     aggregate: Aggregator = mean
+    columns: ClassVar[tuple[str, ...]] = ("lam", "speed", "rho")
     keeps_last: ClassVar[bool] = True
     sends = (Sent("u", against="last"),)
 

@@ -43,6 +43,7 @@ class LpProj(Method):
     train_all: bool = False
     solver: Solver = SGD()
     aggregate: Aggregator = mean
+    columns: ClassVar[tuple[str, ...]] = ("lam", "eta", "beta")
     lengths: ClassVar[tuple[str, ...]] = ("R",)
 
     def __post_init__(self) -> None:

@@ -42,6 +42,7 @@ class MixedEffects(Method):
     variance: float | None = None  # τ², where it is not to be estimated
     factor: float = 1.0  # what is estimated is taken so many times
     ridge: float = 1.0
+    columns: ClassVar[tuple[str, ...]] = ("variance", "factor", "ridge")
     models: ClassVar[str] = "one layer"
     uncompressed: ClassVar[str] = "it sends curvatures and variances, which must stay positive"
     sends = ()

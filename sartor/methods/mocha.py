@@ -36,6 +36,7 @@ class MOCHA(Method):
     epsilon: float = 1e-3
     epochs: int = 1
     omega_every: int = 1
+    columns: ClassVar[tuple[str, ...]] = ("lam1", "lam2", "epsilon")
     lengths: ClassVar[tuple[str, ...]] = ("epochs",)
     models: ClassVar[str] = "one output"
     sends = (Sent("v", against="sum"),)

@@ -41,6 +41,7 @@ class PFedMe(Method):
     weighting: str = "uniform"
     solver: Solver = SGD(steps=5, reuse=True)
     aggregate: Aggregator = mean
+    columns: ClassVar[tuple[str, ...]] = ("lam", "eta", "beta")
     lengths: ClassVar[tuple[str, ...]] = ("R",)
 
     def __post_init__(self) -> None:

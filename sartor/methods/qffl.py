@@ -13,6 +13,7 @@ same. The server adds up sums, so there is no aggregator to choose. There is no 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -30,6 +31,7 @@ class QFFL(TellsLoss):
     L: float | None = None
     weighting: str = "size"
     solver: Solver = SGD()
+    columns: ClassVar[tuple[str, ...]] = ("q", "L")
 
     def __post_init__(self) -> None:
         super().__post_init__()

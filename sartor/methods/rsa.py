@@ -13,6 +13,7 @@ paper's server takes only sums, no mean, so there is no aggregator to choose. Pe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -33,6 +34,7 @@ class RSA(Method):
     server_lr: float = 1.0
     decay: float = 0.0
     solver: Solver = SGD()
+    columns: ClassVar[tuple[str, ...]] = ("lam", "server_lr", "decay")
     sends = (Sent("x", against="last"),)
 
     def __post_init__(self) -> None:

@@ -33,6 +33,7 @@ class SCAFFOLD(Method):
     server_lr: float = 1.0
     solver: Solver = SGD()
     aggregate: Aggregator = mean
+    columns: ClassVar[tuple[str, ...]] = ("server_lr",)
     lengths: ClassVar[tuple[str, ...]] = ("option",)
     sends = (Sent("w"), Sent("c", "c", "sum"))
 

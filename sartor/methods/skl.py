@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import Batch, ClientStack, Method, Problem, Server, State
+from ..core import Batch, ClientStack, Method, Number, Problem, Server, State
 from ..couplings import Free
 from ..errors import need, positive
 from ..solvers import SGD, Solver
@@ -27,7 +27,7 @@ from .parts.other_losses import View
 class NearPredictions(View):
     """f_i with the symmetrised divergence from the predictions of `w` [c, d]."""
 
-    def __init__(self, local: ClientStack, lam: float, w: Tensor) -> None:
+    def __init__(self, local: ClientStack, lam: Number, w: Tensor) -> None:
         super().__init__(local)
         self.lam, self.w = lam, w
 
@@ -38,7 +38,8 @@ class NearPredictions(View):
         log_q = torch.log_softmax(self.local.vjp(self.w[: len(theta)], batch)[0], -1)
         p, r = log_p.exp(), log_p - log_q
         slope = p * (r - (p * r).sum(-1, keepdim=True)) + p - log_q.exp()
-        return back(batch.weight[..., None] * (p - y + self.lam / 2 * slope))
+        lam = self.lam[: len(theta), :, None] if isinstance(self.lam, Tensor) else self.lam
+        return back(batch.weight[..., None] * (p - y + lam / 2 * slope))
 
 
 @dataclass(frozen=True)

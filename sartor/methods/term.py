@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -32,6 +33,7 @@ class TERM(TellsLoss):
     weighting: str = "size"
     solver: Solver = SGD()
     aggregate: Aggregator = mean
+    columns: ClassVar[tuple[str, ...]] = ("t",)
 
     def __post_init__(self) -> None:
         super().__post_init__()

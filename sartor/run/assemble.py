@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import warnings
+from collections.abc import Hashable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,7 @@ _LATER = (
     "personal",
     "folds",
 )  # settings that runs of before do not have: where they change nothing, these can go on
+Tasks = dict[Hashable, ModelTask]
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -255,8 +258,11 @@ def assemble(recipe: Recipe, clients: Clients, folder: Path | None = None) -> Re
     return assembled(recipe, clients, folder)[0]
 
 
-def assembled(recipe: Recipe, clients: Clients, folder: Path | None = None) -> tuple[Result, Recipe]:
-    """The same, and the complete recipe."""
+def assembled(
+    recipe: Recipe, clients: Clients, folder: Path | None = None, tasks: Tasks | None = None
+) -> tuple[Result, Recipe]:
+    """The same, and the complete recipe. `tasks` are those that runs of one study have made already: they are used
+    again, by one run at a time."""
     method = _method(recipe)
     full = _completed(recipe, clients, method)
     exact = [k for k, v in full.settings.items() if isinstance(v, dict) and v.get("kind") == "exact"]
@@ -265,9 +271,11 @@ def assembled(recipe: Recipe, clients: Clients, folder: Path | None = None) -> t
         f"the exact solver needs linear with squared loss; got {full.model} with {full.loss}. Use sgd or inexact.",
     )
     about = {name: getattr(full, name) for name in ("method", "data", "partition", "model", "seed", "local_steps")}
+    mark = full.model, full.loss, str(full.dtype), full.device, tuple(clients.x.shape[1:]), clients.classes
+    task = None if tasks is None else tasks.get(mark)
     result = prepare(
         method,
-        _model(full, clients),
+        _model(full, clients) if task is None else task.original,
         clients,
         recipe.rounds,
         seed=recipe.seed,
@@ -282,7 +290,10 @@ def assembled(recipe: Recipe, clients: Clients, folder: Path | None = None) -> t
         evaluation=recipe.group(Evaluation),
         folder=folder,
         about=about,
+        task=task,
     )
+    if tasks is not None and result.frozen is None:  # frozen parts are given other inputs
+        tasks.setdefault(mark, result.task)
     return result, full
 
 
@@ -329,8 +340,10 @@ def prepare(
     evaluation: Evaluation | None = None,
     folder: Path | None = None,
     about: dict[str, Any] | None = None,
+    task: ModelTask | None = None,
 ) -> Result:
-    """Everything a run needs, before its first round; `fit` says what the arguments are.
+    """Everything a run needs, before its first round; `fit` says what the arguments are. `task`: what another run has
+    made of the same model, loss and shapes of data.
 
     With attackers but no attack nobody attacks, and the same clients as with one are left out of the scores.
     """
@@ -358,13 +371,17 @@ def prepare(
     hostile = hostile_clients(len(clients), share, seed)
     clients = clients.to(device, dtype)
     clients = hostility.data(clients, hostile, seed) if hostile else clients
-    own = own_copy(model, device, dtype)  # the user's model stays as it is
-    task = ModelTask(own, loss, compile=compile, metric=metric)
-    _check_fit(task, clients)
-    with one_thread():  # the same bits, whatever the number of cores
-        kept = frozen_outputs(task, clients.x)
-    task, seen = (task, clients) if kept is None else (kept.rest, replace(clients, x=kept.of_all))
-    task.probe(seen.x[:1], seen.y[:1])
+    kept, seen = None, clients
+    if task is None:
+        own = own_copy(model, device, dtype)  # the user's model stays as it is
+        task = ModelTask(own, loss, compile=compile, metric=metric)
+        _check_fit(task, clients)
+        with one_thread():  # the same bits, whatever the number of cores
+            kept = frozen_outputs(task, clients.x)
+        task, seen = (task, clients) if kept is None else (kept.rest, replace(clients, x=kept.of_all))
+        task.probe(seen.x[:1], seen.y[:1])
+    else:
+        task = copy.copy(task)
     task.class_weights = _class_weights(class_weights, task, clients)
     task.named_metric = _named_metric(evaluation.metric, metric, task, clients, traffic)
     there = int(clients.counts("validation").sum())

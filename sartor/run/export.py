@@ -55,9 +55,7 @@ class Prepared(nn.Module):
     blank: Tensor  # [k] the number of the empty text in the column, which a missing one is; -1: it has none
     texts: Tensor  # [k] how many the column has
 
-    def __init__(
-        self, model: nn.Module, inputs: Inputs, client: int | None, decision: Decision | None = None
-    ) -> None:
+    def __init__(self, model: nn.Module, inputs: Inputs, client: int | None, decision: Decision | None = None) -> None:
         super().__init__()
         self.decision = decision or Decision()
         dtype = _widest(p.dtype for p in model.parameters())

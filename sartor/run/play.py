@@ -16,7 +16,7 @@ from ..storage import load_tensors, save_tensors, write_json
 from ..tasks.task import Loss
 from ..wrappers import Privacy
 from . import folds
-from .assemble import assembled, fingerprint, prepare
+from .assemble import Tasks, assembled, fingerprint, prepare
 from .assemble import privacy as asked_privacy
 from .recipe import Attacked, Evaluation, Execution, Federation, Learning, Recipe, Traffic
 from .result import Result, write_history
@@ -114,18 +114,22 @@ def fit(
 
 
 def play_recipe(
-    recipe: Recipe, clients: Clients, folder: Path | None, engine: Engine | None = None
+    recipe: Recipe,
+    clients: Clients,
+    folder: Path | None,
+    engine: Engine | None = None,
+    tasks: Tasks | None = None,
 ) -> Iterator[Result]:
     """Play one recipe on its clients, going on from a checkpoint in `folder` if there is one; everything is kept there.
 
     Yields the result as it stands, before the first round and after each one. `engine`: where the clients are, in place
-    of the recipe's own.
+    of the recipe's own. `tasks`: models that other runs of a study have made (see `assembled`).
     """
     if folder is not None and not (folder / CHECKPOINT).exists():
         shutil.rmtree(folder / ROWS, ignore_errors=True)  # of a run that was killed before its first checkpoint
     folds.check(recipe.group(Evaluation), recipe.group(Traffic), asked_privacy(recipe) is not None)
     split, clients = clients, folds.whole(clients) if recipe.folds else clients
-    result, full = assembled(recipe, clients, folder)
+    result, full = assembled(recipe, clients, folder, tasks)
     result.run.engine = engine or result.run.engine
     checkpoint, mark = None, ""
     if folder is not None:

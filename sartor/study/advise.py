@@ -21,6 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,11 @@ from ..errors import SartorError, need
 from ..judge.metrics import gains
 from ..judge.prediction_metrics import score_name
 from ..judge.significance import cut_factor, interval, signed_rank
-from ..run.assemble import TYPES, assemble, dealt, resolve, split
+from ..run.assemble import TYPES, Tasks, assemble, dealt, resolve, split
+from ..run.lockstep import play_together
 from ..run.play import play_recipe
 from ..run.recipe import Recipe
+from ..run.result import Result
 from ..storage import write_json
 from .candidates import ALONE, Candidate, candidates
 from .compare import Comparison, compare
@@ -312,14 +315,19 @@ def advise(
             break
         began, any_left = time.monotonic(), False
         for name, candidate in asked.items():
-            if (settings := next(candidate.settings, None)) is None:
+            # Problems that are solved to the end have a grid, all of which goes together.
+            some = list(islice(candidate.settings, 1 if candidate.by_steps else trials))
+            if not some:
                 continue
-            any_left = True
-            yield advice, f"{name}, trial {advice.sweeps + 1}", min(1.0, advice.seconds / (60 * minutes))
-            recipe = with_steps(candidate.recipe(base, settings), base.local_steps if candidate.by_steps else None)
-            if advice.sweeps == 0 and methods is not None:
-                assemble(recipe, samples[candidate.by_steps][0])  # a method that was asked for is not left out silently
-            advice.tried[name].append(_try(recipe.replace(clients=None), settings, samples[candidate.by_steps]))
+            any_left, steps = True, base.local_steps if candidate.by_steps else None
+            now = (
+                f"{name}, trial {advice.sweeps + 1}" if len(some) == 1 else f"{name}, {len(some) * cuts} runs together"
+            )
+            yield advice, now, min(1.0, advice.seconds / (60 * minutes))
+            recipes = [with_steps(candidate.recipe(base, settings), steps) for settings in some]
+            if advice.sweeps == 0 and methods is not None:  # a method that was asked for is not left out silently
+                assemble(recipes[0], samples[candidate.by_steps][0])
+            advice.tried[name] += _try([r.replace(clients=None) for r in recipes], some, samples[candidate.by_steps])
         if not any_left:
             break
         advice.sweeps, last = advice.sweeps + 1, time.monotonic() - began
@@ -361,18 +369,31 @@ def _without_test(base: Recipe, dataset: Dataset) -> tuple[list[str], Dataset]:
     return outer.names, part
 
 
-def _try(recipe: Recipe, settings: dict[str, Any], samples: Sequence[Clients]) -> Tried:
-    """Play one setting on every cut."""
+def _try(recipes: Sequence[Recipe], settings: Sequence[dict[str, Any]], samples: Sequence[Clients]) -> list[Tried]:
+    """Play settings, each of them on every cut, all in lockstep."""
+    tasks: Tasks = {}
+    plays = [
+        play_recipe(recipe.replace(seed=seed), clients, None, tasks=tasks)
+        for recipe in recipes
+        for seed, clients in enumerate(samples)
+    ]
+    found, cuts = dict(play_together(plays)), len(samples)  # by run the last that is heard of it
+    each = [[found[i * cuts + seed] for seed in range(cuts)] for i in range(len(recipes))]
+    return [_tried(own, results, samples, recipes[0].metric) for own, results in zip(settings, each, strict=True)]
+
+
+def _tried(
+    settings: dict[str, Any], results: Sequence[Result | SartorError], samples: Sequence[Clients], metric: str
+) -> Tried:
+    """What came of one setting: a result for every cut."""
     found, losses, counts = [], [], []
-    try:
-        for seed, clients in enumerate(samples):
-            *_, result = play_recipe(recipe.replace(seed=seed), clients, None)
-            accuracy, loss = (result.scores[f"chosen/test/{k}"] for k in ("accuracy", "loss"))
-            found.append(_score(accuracy, loss, clients.classes, recipe.metric))
-            losses.append(loss)
-            counts.append(clients.counts("test"))
-    except SartorError as e:  # it diverged, or these settings do not go together
-        return Tried(settings, None, error=str(e))
+    for result, clients in zip(results, samples, strict=True):
+        if isinstance(result, SartorError):  # it diverged, or these settings do not go together
+            return Tried(settings, None, error=str(result))
+        accuracy, loss = (result.scores[f"chosen/test/{k}"] for k in ("accuracy", "loss"))
+        found.append(_score(accuracy, loss, clients.classes, metric))
+        losses.append(loss)
+        counts.append(clients.counts("test"))
     total = (np.nan_to_num(losses) * counts).sum() / np.sum(counts)
     return Tried(settings, np.array(found), np.array(losses), loss=float(total))
 

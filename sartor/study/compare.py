@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..data import Clients, Dataset
+from ..engines import LocalEngine, forked
+from ..engines.threads import cores
 from ..errors import Diverged, OverBudget, SartorError, Silent, need, unknown
 from ..judge.metric_table import metric_table
 from ..judge.metrics import MODELS, ORACLE, gains, judge
@@ -25,6 +28,7 @@ from ..run.recipe import Recipe
 from ..run.result import Result, client_rows
 from ..spelling import split_compressor
 from ..storage import read_json, read_note, write_json
+from .ahead import Ahead
 from .equal_work import equal_steps, with_steps
 from .references import MARK, REFERENCES, reference
 from .scenarios import PLAIN, Scenario
@@ -68,6 +72,7 @@ class Comparison:
     plan: list[str] = field(default_factory=list)  # the method of every cell, in order
     cells: list[Cell] = field(default_factory=list)
     took: dict[str, list[float]] = field(default_factory=dict)  # seconds of each cell that was played in this call
+    at_once: int = 1  # cells that are played at the same time
 
     def summaries(self) -> list[dict[str, Any]]:
         """What compare.json holds."""
@@ -79,7 +84,7 @@ class Comparison:
         if not means:
             return None
         usual = sum(map(sum, self.took.values())) / sum(map(len, self.took.values()))
-        return sum(means.get(method, usual) for method in self.plan[len(self.cells) :])
+        return sum(means.get(method, usual) for method in self.plan[len(self.cells) :]) / self.at_once
 
     def rows(self) -> list[dict[str, Any]]:
         """A row per method and scenario, averaged over seeds; in the order they were asked for."""
@@ -215,32 +220,75 @@ def compare(
     cells = [(scenario, method) for scenario in scenarios for method in methods]
     planned = False  # not before it is sure that what is in the folder is of this comparison
     table = Comparison(plain, list(scenarios), [m for _ in seeds for m in (*(m for _, m in cells), *references)])
-    for seed in seeds:
-        clients = first if seed == seeds[0] else split(base.replace(seed=seed), dataset)
-        if seed == seeds[0]:  # whatever can be refused is refused before the first round
-            for recipe in plain.values():
-                assemble(recipe, clients)
-            others = [cell for cell in cells if cell[0] != PLAIN]
-            refused = dict.fromkeys(cells) | {
-                (scenario, m): _refusal(_recipe(base, m, scenario, settings), clients) for scenario, m in others
-            }
-            need(None in refused.values(), f"nothing is left to run: {refused[cells[0]]}")
-        for scenario, method in cells:
-            recipe = _recipe(base, method, scenario, settings).replace(seed=seed)
-            place = None if folder is None else folder / cell_name(method, seed, scenario)
-            reason = refused[scenario, method]
-            if reason is not None:
-                summary = _failed(recipe, plain[method], clients, reason) | {"refused": True}
-                table.cells.append(Cell(method, seed, scenario, summary))
-            else:
+    for recipe in plain.values():  # whatever can be refused is refused before the first round
+        assemble(recipe, first)
+    others = [cell for cell in cells if cell[0] != PLAIN]
+    refused = dict.fromkeys(cells) | {
+        (scenario, m): _refusal(_recipe(base, m, scenario, settings), first) for scenario, m in others
+    }
+    need(None in refused.values(), f"nothing is left to run: {refused[cells[0]]}")
+    each = {seed: first if seed == seeds[0] else split(base.replace(seed=seed), dataset) for seed in seeds}
+    ahead: Ahead | None = None
+    jobs = {
+        (seed, *cell): (_recipe(base, cell[1], cell[0], settings).replace(seed=seed), each[seed])
+        for seed in seeds
+        for cell in cells
+        if refused[cell] is None
+    }
+    numbers = {job: number for number, job in enumerate(jobs)}
+    try:
+        for seed, clients in each.items():
+            for scenario, method in cells:
+                place = None if folder is None else folder / cell_name(method, seed, scenario)
+                if (reason := refused[scenario, method]) is not None:
+                    recipe = _recipe(base, method, scenario, settings).replace(seed=seed)
+                    summary = _failed(recipe, plain[method], clients, reason) | {"refused": True}
+                    table.cells.append(Cell(method, seed, scenario, summary))
+                    yield Step(table, method, seed, scenario, None)
+                    continue
+                recipe = jobs[seed, scenario, method][0]
+                if ahead is not None and not ahead.take(numbers[seed, scenario, method]):
+                    ahead.wait(numbers[seed, scenario, method])
                 for result in _play_cell(table, method, recipe, plain[method], scenario, clients, place):
                     planned = planned or _keep_plan(folder, base, methods, seeds, settings, scenarios, references)
+                    ahead = ahead or _played_ahead(jobs, numbers[seed, scenario, method], folder, result)
+                    table.at_once = 1 if ahead is None else 1 + len(ahead.processes)
                     yield Step(table, method, seed, scenario, result)
                 planned = planned or _keep_plan(folder, base, methods, seeds, settings, scenarios, references)
-            yield Step(table, method, seed, scenario, None)
-        for name in references:
-            table.cells.append(_reference_cell(name, plain[methods[0]].replace(seed=seed), clients, folder))
-            yield Step(table, name, seed, PLAIN, None)
+                yield Step(table, method, seed, scenario, None)
+            for name in references:
+                table.cells.append(_reference_cell(name, plain[methods[0]].replace(seed=seed), clients, folder))
+                yield Step(table, name, seed, PLAIN, None)
+    finally:
+        if ahead is not None:
+            ahead.close()
+
+
+Jobs = Mapping[tuple[int, Scenario, str], tuple[Recipe, Clients]]
+
+
+def _played_ahead(jobs: Jobs, now: int, folder: Path | None, result: Result) -> Ahead | None:
+    """Other cores for the cells behind this one, where a run keeps only one core busy; None: they are not needed."""
+    engine, recipe = result.run.engine, next(iter(jobs.values()))[0]
+    if not isinstance(engine, LocalEngine) or len(engine.cut(np.arange(engine.clients))) > 1:
+        return None  # its clients are elsewhere, or have workers of their own
+    plain = recipe.workers is None and recipe.device == "cpu" and forked.available()
+    if folder is None or not plain or cores() == 1 or now == len(jobs) - 1:
+        return None
+    plays = [
+        partial(_unfinished, own, theirs, folder / cell_name(method, seed, scenario))
+        for (seed, scenario, method), (own, theirs) in jobs.items()
+    ]
+    made = Ahead(plays, min(cores() - 1, len(jobs) - now - 1))
+    for done in range(now + 1):
+        made.take(done)
+    return made
+
+
+def _unfinished(recipe: Recipe, clients: Clients, place: Path) -> Iterator[Result]:
+    """Play a cell, but not one that an earlier call has finished."""
+    if not (place / "summary.json").exists():
+        yield from play_recipe(recipe, clients, place)
 
 
 def _keep_plan(

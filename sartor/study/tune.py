@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,14 @@ from .. import spelling
 from ..data import Clients, Dataset
 from ..engines.predictions import EACH
 from ..errors import SartorError, need, one_of
-from ..judge.metrics import validated
 from ..methods import entry
-from ..run.assemble import assemble, split, to_the_end, unsplit
+from ..run.assemble import Tasks, assemble, parameters, split, to_the_end, unsplit
 from ..run.folder_schema import TUNING
+from ..run.lockstep import gaining, play_together
 from ..run.named_parts import method_from
 from ..run.play import play_recipe
 from ..run.recipe import Recipe
+from ..run.result import Result
 from ..seeds import stream
 from ..storage import read_json, write_json
 from .equal_work import equal_steps, with_steps
@@ -117,6 +118,7 @@ class Tuning:
     seeds: tuple[int, ...]
     trials: dict[str, list[Trial]] = field(default_factory=dict)
     fixed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings that are not tuned, by method
+    together: dict[str, int] = field(default_factory=dict)  # runs that go together, by method
 
     def best(self, method: str) -> Trial | None:
         """The best of a method's trials; of equals the first."""
@@ -224,30 +226,48 @@ def tune(
         recipe = with_steps(recipe, base.local_steps)
         assemble(recipe, clients[0])  # whatever can be refused is refused before the first trial
         asked = propose(sampler, tuning.ranges(method), budget, tuning.trials[method], method)
-        for number, wanted in enumerate(asked):
-            trial = known.get((method, _text(wanted))) or _try(recipe, wanted, seeds, clients)
-            tuning.trials[method].append(trial)
-            if folder is not None:
-                write_json(folder / "tune.json", tuning.table() | {"base": _mark(tuning)})
-            yield tuning, method, number
+        many = 1 if sampler == "tpe" else trials_at_once(recipe, clients)  # TPE goes by the trials before
+        tuning.together[method] = min(many, budget) * len(seeds)
+        while some := list(islice(asked, many)):
+            new = [wanted for wanted in some if (method, _text(wanted)) not in known]
+            known |= {(method, _text(t.settings)): t for t in _try(recipe, new, seeds, clients)}
+            for wanted in some:
+                tuning.trials[method].append(known[method, _text(wanted)])
+                if folder is not None:
+                    write_json(folder / "tune.json", tuning.table() | {"base": _mark(tuning)})
+                yield tuning, method, len(tuning.trials[method]) - 1
 
 
-def _try(recipe: Recipe, wanted: Mapping[str, Any], seeds: Sequence[int], clients: Sequence[Clients]) -> Trial:
-    """Play one setting with every seed."""
+def trials_at_once(recipe: Recipe, clients: Sequence[Clients]) -> int:
+    """How many trials of a method are played in lockstep, each with every seed."""
+    return max(1, gaining(len(clients[0]), parameters(recipe, clients[0])) // len(clients))
+
+
+def _try(
+    recipe: Recipe, asked: Sequence[Mapping[str, Any]], seeds: Sequence[int], clients: Sequence[Clients]
+) -> list[Trial]:
+    """Play settings, each of them with every seed, all in lockstep."""
+    tasks: Tasks = {}
+    plays = [
+        play_recipe(recipe.replace(seed=seed, settings=recipe.settings | dict(wanted)), own, None, tasks=tasks)
+        for wanted in asked
+        for seed, own in zip(seeds, clients, strict=True)
+    ]
+    found, k = dict(play_together(plays)), len(seeds)  # by run the last that is heard of it
+    return [_tried(dict(wanted), [found[i * k + j] for j in range(k)]) for i, wanted in enumerate(asked)]
+
+
+def _tried(settings: dict[str, Any], results: Sequence[Result | SartorError]) -> Trial:
+    """What came of one setting: a result for every seed."""
     scores: list[float] = []
     work: list[float] = []
-    try:
-        for seed, own in zip(seeds, clients, strict=True):
-            made = recipe.replace(seed=seed, settings=recipe.settings | dict(wanted))
-            looks: dict[int, float] = {}
-            for result in play_recipe(made, own, None):
-                if result.history and result.history[-1]["round"] not in looks:
-                    looks[result.history[-1]["round"]] = validated(result.run.scores) or 0.0
-            work.append(result.run.gradients_per_client["total"])
-            scores.append(max(looks.values()) if recipe.report == "best" else list(looks.values())[-1])
-    except SartorError as e:  # it diverged, or these settings do not go together
-        return Trial(dict(wanted), None, str(e))
-    return Trial(dict(wanted), float(np.mean(scores)), gradients=float(np.mean(work)))
+    for result in results:
+        if isinstance(result, SartorError):  # it diverged, or these settings do not go together
+            return Trial(settings, None, str(result))
+        looks = [line["validation"] or 0.0 for line in result.history]
+        scores.append(max(looks) if result.run.report == "best" else looks[-1])
+        work.append(result.run.gradients_per_client["total"])
+    return Trial(settings, float(np.mean(scores)), gradients=float(np.mean(work)))
 
 
 # --- which settings are tried -----------------------------------------------------------------------------------------

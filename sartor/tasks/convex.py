@@ -44,8 +44,8 @@ class OneLayer:
             each = (1 - self.y * z[..., 0]).clamp(min=0) ** 2
         return (each * self.weight).sum(1)
 
-    def grad(self, theta: Tensor) -> Tensor:
-        """[c, d] → [c, d]."""
+    def grad(self, theta: Tensor, at_work: Tensor | None = None) -> Tensor:
+        """[c, d] → [c, d]; who counts work, counts that of those at work."""
         z = self._outputs(theta)
         if self.loss_name == "cross-entropy":
             slope = torch.softmax(z, -1)
@@ -65,8 +65,7 @@ class OneLayer:
 
     def _curvature(self, theta: Tensor, X: Tensor) -> Tensor:
         """[c, outputs, p, outputs, p], of the inputs X [c, n, p]."""
-        c, _, p = X.shape
-        out = X.new_empty(c, self.k, p, self.k, p)
+        out = X.new_empty(len(theta), self.k, X.shape[2], self.k, X.shape[2])
         if self.loss_name == "cross-entropy":
             prob = torch.softmax(self._outputs(theta), -1)
             for i in range(self.k):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
+from ..core import Number
 from .compiled import compiled
 
 LOSSES = {"cross-entropy": 0, "squared": 1, "hinge": 2}
@@ -26,18 +27,26 @@ def descend_(
     weight: Tensor,  # [T, c, b]
     takes: np.ndarray,  # [c] how many of the T batches
     repeats: int,
-    lr: float,
-    lam: float | Tensor,
+    lr: Number,
+    lam: Number,
     anchor: Tensor | None,
 ) -> None:
     """theta −= lr (∇loss + λ(theta − anchor)) on each client's batches in turn, `repeats` times on each; in place."""
     kappa = np.empty(len(theta), dtype=_numpy(theta).dtype)
-    kappa[:] = lr * (lam[:, 0].numpy() if isinstance(lam, Tensor) else lam) if anchor is not None else 0.0
+    kappa[:] = _each(lr) * _each(lam) if anchor is not None else 0.0
+    if isinstance(lr, Tensor):  # a step is linear in the weights
+        weight, lr = weight * lr, 1.0
     to = theta[:1] if anchor is None else anchor[:1] if anchor.stride(0) == 0 else anchor
     compiled(_steps, _FAST)(
         LOSSES[loss], bias, _numpy(theta), _numpy(x.flatten(1) if x.dim() > 1 else x[:, None]), _numpy(rows), _numpy(y),
         _numpy(weight), takes, repeats, lr, kappa, _numpy(to),
     )  # fmt: skip
+
+
+def _each(value: Number) -> float | np.ndarray:
+    """A number, or [c] of a column."""
+    found: float | np.ndarray = value[:, 0].numpy() if isinstance(value, Tensor) else value
+    return found
 
 
 def _numpy(value: Tensor) -> np.ndarray:

@@ -97,7 +97,8 @@ def test_the_news_grow_with_the_run(tmp_path: Path) -> None:
 
 
 def test_the_news_of_a_comparison_name_what_is_to_come(tmp_path: Path) -> None:
-    call = ("compare", *QUICK, "--evaluate-every", 1, "--methods", "fedavg,local", "--seeds", "0,1", "--out", tmp_path)
+    asked = ("--methods", "fedavg,local", "--seeds", "0,1", "--workers", 1)  # one after the other
+    call = ("compare", *QUICK, "--evaluate-every", 1, *asked, "--out", tmp_path)
     with stop_in_round(1):
         sartor(*call)
     rows = live.state(tmp_path)["tables"]["progress-table"]

@@ -183,7 +183,7 @@ def test_time_is_kept_and_every_method_has_the_same_trials(monkeypatch: pytest.M
     """By a clock on which every trial takes an hour, ten hours are enough for four sweeps and the report."""
     began, tries, try_ = time.monotonic(), list[object](), module._try
 
-    def an_hour(*given: Any) -> Tried:
+    def an_hour(*given: Any) -> list[Tried]:
         tries.append(given)
         return try_(*given)
 

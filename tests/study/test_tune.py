@@ -63,9 +63,9 @@ def test_test_data_are_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Clients] = []
     play = tuning.play_recipe
 
-    def looking(recipe: Recipe, clients: Clients, folder: Path | None) -> Any:
+    def looking(recipe: Recipe, clients: Clients, folder: Path | None, **others: Any) -> Any:
         seen.append(clients)
-        return play(recipe, clients, folder)
+        return play(recipe, clients, folder, **others)
 
     monkeypatch.setattr(tuning, "play_recipe", looking)
     before = run(["flame", "ditto"], 3).table()
@@ -92,9 +92,9 @@ def test_tuning_goes_on_where_it_was_and_refuses_other_settings(
     played: list[str] = []
     play = tuning.play_recipe
 
-    def counting(recipe: Recipe, clients: Clients, folder: Path | None) -> Any:
+    def counting(recipe: Recipe, clients: Clients, folder: Path | None, **others: Any) -> Any:
         played.append(recipe.method)
-        return play(recipe, clients, folder)
+        return play(recipe, clients, folder, **others)
 
     monkeypatch.setattr(tuning, "play_recipe", counting)
     assert run(["flame", "local"], 4, folder=tmp_path).table() == whole

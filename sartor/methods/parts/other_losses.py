@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ...core import WHOLE, Back, Batch, ClientLoss, ClientStack, Coupling, Plan
+from ...couplings import first, subtract_
 from ...errors import SartorError
 
 
@@ -41,8 +42,8 @@ class View(ABC):
             now = theta[:a]
             for _ in range(plan.repeats):
                 g = self.grad(now, batch)
-                coupling.pull_(now, plan.lr)
-                now.sub_(g, alpha=plan.lr)
+                coupling.pull_(now, first(plan.lr, a))
+                subtract_(now, g, plan.lr)
 
     def _no(self) -> SartorError:
         return SartorError(f"{type(self).__name__} has minibatch gradients only; use the sgd or adam solver.")
@@ -124,8 +125,8 @@ class _Through:
     def loss(self, theta: Tensor) -> Tensor:
         return self.of.loss(self.view.model(theta))
 
-    def grad(self, theta: Tensor) -> Tensor:
-        return self.view.back(self.of.grad(self.view.model(theta)))
+    def grad(self, theta: Tensor, at_work: Tensor | None = None) -> Tensor:
+        return self.view.back(self.of.grad(self.view.model(theta), at_work))
 
     def hessian(self, theta: Tensor, part: slice = WHOLE) -> Tensor:
         return self.view.bend(self.of, self.view.model(theta))[:, part, part]

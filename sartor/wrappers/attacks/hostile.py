@@ -137,8 +137,8 @@ class _TamperedObjective:
     def loss(self, theta: Tensor) -> Tensor:
         return self.tamper(self.honest.loss(theta))
 
-    def grad(self, theta: Tensor) -> Tensor:
-        return self.tamper(self.honest.grad(theta))
+    def grad(self, theta: Tensor, at_work: Tensor | None = None) -> Tensor:
+        return self.tamper(self.honest.grad(theta, at_work))
 
     def hessian(self, theta: Tensor, part: slice = WHOLE) -> Tensor:
         return self.tamper(self.honest.hessian(theta, part))

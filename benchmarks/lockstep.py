@@ -1,0 +1,124 @@
+"""Many runs at once: in lockstep against one by one, and a comparison on all cores against one after the other.
+
+    python benchmarks/lockstep.py [--settings N]
+
+The first is 20 settings on 5 cuts of a table of four hospitals (heart disease, where $SARTOR_DATA has it; else random
+numbers of its size) by five methods with a linear model, in processor seconds, so that others on the machine do not
+matter; theirs is the same runs played one by one. The second is the demo, ten methods with three seeds, in seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measure import emit_pair, seconds
+
+from sartor.cli.compare import DEMO
+from sartor.data import Clients, Dataset, load
+from sartor.run.assemble import read_data
+from sartor.run.lockstep import play_together
+from sartor.run.play import play_recipe
+from sartor.run.recipe import Recipe
+from sartor.run.result import Result
+from sartor.study.candidates import ROUNDS
+from sartor.study.compare import compare
+
+HEART = Path(os.environ.get("SARTOR_DATA", ".")) / "natural" / "heart.csv"
+CUTS, SETTINGS = 5, 20
+GRIDS: dict[str, Callable[[float], dict[str, Any]]] = {  # by u in [0, 1)
+    "flame": lambda u: {"lam": 10 ** (2 * u - 1)},
+    "pfedme": lambda u: {"lam": 10 ** (2 * u - 1), "eta": min(1.0, 10 ** (1 - 2 * u))},
+    "ditto": lambda u: {"lam": 10 ** (2 * u - 1)},
+    "fedavg-ft": lambda u: {"solver.lr": 10 ** (u - 1.5), "finetune.lr": 10 ** (u - 1.5)},
+    "local": lambda u: {"solver.ridge": 10 ** (2 * u)},
+}
+FASTER, DEMO_SECONDS = 10, 15  # what was asked for
+
+
+def table() -> tuple[str, Dataset]:
+    """The hospitals."""
+    if HEART.exists():
+        return "heart", load(HEART, target="disease", client_key="hospital")
+    draw, keys = np.random.default_rng(0), np.repeat(np.arange(4), (303, 261, 46, 130))
+    x = draw.normal(size=(len(keys), 33)).astype(np.float32)
+    y = (x @ draw.normal(size=33) + keys > 1.5).astype(np.int64)
+    return "random table", Dataset(x, y, 2, "random", keys=keys, key_names=("A", "B", "C", "D"))
+
+
+def plays(method: str, settings: int, cuts: list[Clients], shared: bool) -> Iterator[Iterator[Result]]:
+    """Every setting on every cut."""
+    tasks: dict[Any, Any] | None = {} if shared else None
+    base = Recipe(method=method, data="table", target="y", workers=1, rounds=ROUNDS, evaluate_every=ROUNDS)
+    base = base.replace(diagnostics=False, parts=[0.8, 0.0, 0.2])
+    for i in range(settings):
+        for seed, clients in enumerate(cuts):
+            own = base.replace(settings=GRIDS[method](i / settings), seed=seed)
+            yield play_recipe(own, clients, None, tasks=tasks)
+
+
+def in_lockstep(name: str, method: str, settings: int, cuts: list[Clients]) -> tuple[float, float]:
+    """Processor seconds together and one by one."""
+    found: dict[str, list[Any]] = {}
+
+    def together() -> None:
+        found["together"] = list(dict(play_together(list(plays(method, settings, cuts, True)))).values())
+
+    def one_by_one() -> None:
+        found["alone"] = [list(play)[-1] for play in plays(method, settings, cuts, False)]
+
+    list(dict(play_together(list(plays(method, 1, cuts, True)))))  # what is compiled first does not count
+    ours, theirs = processor_seconds(together), processor_seconds(one_by_one)
+    far = max(
+        float(np.nanmax(np.abs(one.scores[key] - other.scores[key])))
+        for one, other in zip(found["together"], found["alone"], strict=True)
+        for key in ("chosen/test/loss", "chosen/test/accuracy")
+    )
+    emit_pair("lockstep", f"{name}, {method}", ours, theirs, difference=far, tolerance=1e-6)
+    return ours, theirs
+
+
+def processor_seconds(program: Callable[[], object]) -> float:
+    began = time.process_time()
+    program()
+    return time.process_time() - began
+
+
+def demo() -> None:
+    """The demo on all cores, and one cell after the other."""
+    base = Recipe()
+    dataset, methods = read_data(base), DEMO.split(",")
+
+    def played(**options: Any) -> Callable[[], None]:
+        def play() -> None:
+            with tempfile.TemporaryDirectory() as folder:
+                for _ in compare(base.replace(**options), methods, [0, 1, 2], dataset, Path(folder)):
+                    pass
+
+        return play
+
+    ours, theirs = seconds(played()), seconds(played(workers=1))
+    emit_pair("lockstep", "demo, all cores against one", ours, theirs)
+    emit_pair("lockstep", "demo, against what was asked for", ours, DEMO_SECONDS, target=1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--settings", type=int, default=SETTINGS)
+    given = parser.parse_args()
+    name, dataset = table()
+    cuts = [dataset.split("natural", seed=seed, parts=(0.8, 0.0, 0.2)) for seed in range(CUTS)]
+    each = [in_lockstep(name, method, given.settings, cuts) for method in GRIDS]
+    ours, theirs = (sum(side) for side in zip(*each, strict=True))
+    emit_pair("lockstep", f"{name}, all five", ours, theirs, target=FASTER)
+    demo()
+
+
+if __name__ == "__main__":
+    main()
