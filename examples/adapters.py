@@ -62,7 +62,7 @@ def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--small", action="store_true")
     small = ask.parse_args().small
-    count, steps, rounds, local = (5, 30, 2, 4) if small else (30, 300, 8, 8)
+    count, steps, rounds, local = (5, 30, 2, 4) if small else (30, 300, 6, 6)
     clients, others = roles(count)
     body = pretrained(others, steps)
     sgd = st.SGD(lr=2.0, batch=BATCH)
