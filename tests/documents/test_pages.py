@@ -52,8 +52,8 @@ def test_the_pages_say_what_the_code_says(fill: ModuleType) -> None:
 
 def test_a_changed_default_is_noticed(fill: ModuleType) -> None:
     text = read("methods/flame.md")
-    assert "| `lam` | `0.1` |" in text
-    assert fill.filled(text.replace("| `lam` | `0.1` |", "| `lam` | `0.3` |"), ["flame"]) == text
+    assert "| `lam` | `0.3` |" in text
+    assert fill.filled(text.replace("| `lam` | `0.3` |", "| `lam` | `0.1` |"), ["flame"]) == text
 
 
 def test_every_page_can_be_reached() -> None:
