@@ -40,7 +40,7 @@ def pretrained(others: st.Clients, steps: int) -> nn.Module:
     rows = np.concatenate([np.r_[others.rows(i, "train")] for i in range(len(others))])
     draw = np.random.default_rng(0)
     for _ in range(steps):
-        some = torch.from_numpy(draw.choice(rows, 64))
+        some = torch.from_numpy(draw.choice(rows, 32))
         optimiser.zero_grad()
         next_token(model(others.x[some]), others.y[some]).mean().backward()
         optimiser.step()
@@ -62,18 +62,18 @@ def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--small", action="store_true")
     small = ask.parse_args().small
-    count, steps, rounds, local = (5, 30, 2, 4) if small else (30, 600, 10, 10)
+    count, steps, rounds, local = (5, 30, 2, 4) if small else (30, 300, 8, 8)
     clients, others = roles(count)
     body = pretrained(others, steps)
-    sgd = st.SGD(lr=0.5, batch=BATCH)
-    tuned = st.SGD(lr=0.5, batch=BATCH, steps=local)
+    sgd = st.SGD(lr=2.0, batch=BATCH)
+    tuned = st.SGD(lr=2.0, batch=BATCH, steps=local)
     methods: dict[str, st.core.Method] = {
         "local": st.LocalOnly(solver=sgd),
         "fedavg": st.FedAvg(solver=sgd),
         "fedavg-ft": st.FedAvg(solver=sgd, finetune=tuned),
         "ditto": st.Ditto(solver=sgd, lam=0.01),
         "flame": st.FLAME(solver=sgd, lam=0.01),
-        "pfedme": st.PFedMe(solver=st.SGD(lr=0.5, batch=BATCH, steps=2, reuse=True), lam=0.5, R=local // 2),
+        "pfedme": st.PFedMe(solver=st.SGD(lr=2.0, batch=BATCH, steps=2, reuse=True), lam=0.2, R=local // 2),
         "fedsa-lora": st.FedAvg(solver=sgd),
     }
     found: dict[str, np.ndarray] = {}
