@@ -34,7 +34,9 @@ def advise(
     ] = None,
     minutes: Annotated[float, typer.Option(help="time limit")] = 5.0,
     trials: Annotated[int, typer.Option(help="maximum number of trials per method; the defaults come first")] = 12,
-    cuts: Annotated[int, typer.Option(help="number of random splits of the data for each trial")] = 5,
+    cuts: Annotated[
+        int | None, typer.Option(help="number of random splits of the data for each trial [5; 3 from 5,000 rows on]")
+    ] = None,
     folder: Annotated[
         Path | None, typer.Option("--out", help="where advise.json, recipe.toml and the comparison are kept")
     ] = None,

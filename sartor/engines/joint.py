@@ -71,7 +71,8 @@ def kind_of(engine: LocalEngine) -> Hashable:
     """What must be equal of runs that go together: all but seeds, data, and numbers that can be columns."""
     task, data = engine.task, engine.data
     weights = None if task.class_weights is None else tuple(task.class_weights.tolist())
-    model = task.kind, task.size, tuple(task.blocks), task.dense, task.metric, task.named_metric, weights
+    layers = repr(getattr(task, "original", None)), getattr(task, "frozen", None)  # and what is not trained of them
+    model = *layers, task.kind, task.size, task.dense, task.metric, task.named_metric, weights
     shapes = tuple((k, rows.start.shape) for k, rows in engine.states.items())
     samples = data.x.shape[1:], data.x.dtype, data.x.device, data.y.dtype, data.classes, len(data)
     return _outline(engine.method), model, shapes, samples

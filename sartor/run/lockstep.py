@@ -156,9 +156,7 @@ def together(results: Sequence[Result]) -> list[list[int]]:
     groups: dict[Hashable, list[int]] = {}
     for i, result in enumerate(results):
         engine = result.run.engine
-        kind = (
-            (result.settings["model"], kind_of(engine)) if isinstance(engine, LocalEngine) and not alone(engine) else i
-        )
+        kind = kind_of(engine) if isinstance(engine, LocalEngine) and not alone(engine) else i
         groups.setdefault(kind, []).append(i)
     return [part for group in groups.values() for part in _that_fit(group, results)]
 

@@ -43,6 +43,7 @@ from .compare import Comparison, compare
 from .equal_work import equal_steps, with_steps
 
 INSIDE = (0.65, 0.15, 0.2)  # of what is not test data: to train on, to choose on, to score on
+CUTS, FEW_CUTS, MANY_ROWS = 5, 3, 5000  # with many rows chance does less, and each cut takes longer
 SURE = 0.05  # a p-value below this is called more than chance
 
 
@@ -280,7 +281,7 @@ def advise(
     methods: Sequence[str] | None = None,
     minutes: float = 5.0,
     trials: int = 12,
-    cuts: int = 5,
+    cuts: int | None = None,
     folder: Path | None = None,
     own_steps: bool = False,
 ) -> Iterator[tuple[Advice, str, float]]:
@@ -290,6 +291,7 @@ def advise(
     Methods that train by steps evaluate the same number of gradients (equal_work.py), unless `own_steps`.
     """
     need(minutes > 0, f"advise needs minutes > 0; got {minutes}.")
+    cuts = cuts if cuts is not None else FEW_CUTS if len(dataset) >= MANY_ROWS else CUTS
     need(trials >= 1 and cuts >= 1, f"advise needs at least 1 trial and 1 cut; got {trials} and {cuts}.")
     need(methods is None or bool(set(methods) - {ALONE}), "advise needs at least one method besides local.")
     base = base.replace(partition=dealt(base, dataset), workers=base.workers or 1)

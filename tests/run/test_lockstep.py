@@ -259,6 +259,16 @@ def test_who_goes_alone_and_why() -> None:
     assert "SerialEngine" in joint.alone(serial.run.engine)
 
 
+def test_models_of_the_same_shape_are_not_the_same() -> None:
+    """Other functions between the layers, or other weights that are not trained."""
+    bent = [nn.Sequential(nn.Linear(3, 5), between, nn.Linear(5, 3)) for between in (nn.ReLU(), nn.Tanh())]
+    fixed = [nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 3)) for _ in range(2)]
+    for model in fixed:
+        model[0].requires_grad_(False)
+    runs = [ready(FLAME(), "classes", model, 0) for model in (*bent, *fixed, bent[1], fixed[1])]
+    assert together(runs) == [[0], [1, 4], [2], [3, 5]]
+
+
 def test_runs_that_go_alone_are_played_one_after_the_other() -> None:
     kind, model = model_for(FLAME())
     plain = [ready(FLAME(), kind, model, seed) for seed in range(2)]
