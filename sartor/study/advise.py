@@ -44,6 +44,7 @@ from .equal_work import equal_steps, with_steps
 
 INSIDE = (0.65, 0.15, 0.2)  # of what is not test data: to train on, to choose on, to score on
 CUTS, FEW_CUTS, MANY_ROWS = 5, 3, 5000  # with many rows chance does less, and each cut takes longer
+QUICK = 20_000_000  # rows times squared features, what a Newton step costs: with more, settings are tried one by one
 SURE = 0.05  # a p-value below this is called more than chance
 
 
@@ -310,15 +311,15 @@ def advise(
         base = base.replace(local_steps=equal_steps(stepping, samples[True][0]))
     advice = Advice(base, names, minutes, {m: [] for m in asked}, asked, regression=dataset.classes is None)
     advice.samples = np.mean([c.counts("test") for c in next(iter(samples.values()))], axis=0)
-    last = 0.0
+    last, slow = 0.0, len(inside) * int(np.prod(inside.x.shape[1:])) ** 2 > QUICK
     while advice.sweeps < trials:
         # The report at the end takes about as long as one cut of a sweep.
         if advice.sweeps and advice.seconds + last * (1 + 1 / cuts) > 60 * minutes:
             break
         began, any_left = time.monotonic(), False
         for name, candidate in asked.items():
-            # Problems that are solved to the end have a grid, all of which goes together.
-            some = list(islice(candidate.settings, 1 if candidate.by_steps else trials))
+            # Problems that are solved to the end have a grid, all of which goes together where that is quick.
+            some = list(islice(candidate.settings, 1 if candidate.by_steps or slow else trials))
             if not some:
                 continue
             any_left, steps = True, base.local_steps if candidate.by_steps else None
