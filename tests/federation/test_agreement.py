@@ -21,7 +21,7 @@ def test_other_settings_are_refused_with_the_field(flame: Federation, tmp_path: 
     member.own = replace(member.own, recipe=str(mine))
     calls.members["b"] = member.answer
     flame.play(calls)
-    line = "site b is left out: it refused (the server and this side disagree: settings.lam is 0.1 there and 0.7 here."
+    line = "site b is left out: it refused (the server and this side disagree: settings.lam is 0.3 there and 0.7 here."
     assert any(s.startswith(line) for s in flame.said)
     assert not list(flame.folder.glob("b/*/client-*")) and list(flame.folder.glob("a/*/client-*"))
 
@@ -38,7 +38,7 @@ def test_where_too_few_sites_are_left_the_reasons_are_said(flame: Federation, tm
 def test_a_server_that_changed_its_settings_is_refused(flame: Federation) -> None:
     flame.play()
     flame.recipe = Recipe(method="flame", settings={"lam": 0.2}, **QUICK)
-    with pytest.raises(SartorError, match=r"settings.lam is 0.1 there and 0.2 here"):
+    with pytest.raises(SartorError, match=r"settings.lam is 0.3 there and 0.2 here"):
         flame.play()
 
 

@@ -227,7 +227,7 @@ def test_the_command_repeats_the_comparison(tmp_path: Path) -> None:
 
 
 def test_a_command_says_only_what_is_not_usual() -> None:
-    usual = repeat.of_run({"method": "flame", "data": "digits", "rounds": 50, "settings": {"lam": 0.1}})
+    usual = repeat.of_run({"method": "flame", "data": "digits", "rounds": 50, "settings": {"lam": 0.3}})
     assert usual == "sartor run --method flame --seed 0 --out runs/again"
 
 

@@ -229,7 +229,8 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_stopped_comparison_goes_on(tmp_path: Path) -> None:
-    arguments = ("compare", *SHORT[1:-1], "--methods", "local,flame,ditto", "--seeds", "0")
+    # One process: others would play cells ahead.
+    arguments = ("compare", *SHORT[1:-1], "--methods", "local,flame,ditto", "--seeds", "0", "--workers", "1")
     whole = good(*arguments, "--out", tmp_path / "B").out
     step, calls = Run.step, list[int]()
 

@@ -139,7 +139,7 @@ def test_like_takes_over_settings_but_for_what_is_left_out(tmp_path: Path) -> No
     more.write_text('title = "y"\nlike = "small"\nwithout = ["authors"]\nremarks = []\n[run]\nrounds = 7\n' + CELLS)
     made = checked(str(more))
     assert made.run["rounds"] == 7 and made.run["clients"] == 5 and made.authors is None and made.published == []
-    assert made.methods["flame"] == {"lam": 0.5, "rho": 0.1} and made.quick.only == {}
+    assert made.methods["flame"] == {"anchor": "local", "lam": 0.5, "rho": 0.1} and made.quick.only == {}
 
 
 def test_lines_of_keys() -> None:
