@@ -18,7 +18,7 @@ from .couplings import Free, Quadratic, subtract_
 from .errors import need, not_negative, positive
 
 Rate = TypeVar("Rate", float, Tensor)  # one step size, or a column
-_DENSE = 256  # parameters up to which a curvature [d, d] of each client is cheaper than more steps
+DENSE = 256  # parameters up to which a curvature [d, d] of each client is cheaper than more steps
 _HALVINGS = 40  # of a step that does not descend
 
 
@@ -261,7 +261,7 @@ class Newton:
     def minimise(
         self, local: ClientStack, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0
     ) -> Tensor:
-        if theta.shape[1] > _DENSE:
+        if theta.shape[1] > DENSE:
             return LBFGS(self.ridge, max(self.tol, 1e-6), 10 * self.max_steps).minimise(local, theta, coupling)
         phi = _Penalised(local.objective(), coupling, _of_each(self.ridge) / local.samples)
         smaller = getattr(phi.f, "equations", None)  # where rows share their data (tasks/shared_layer.py)

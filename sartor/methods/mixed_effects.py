@@ -25,12 +25,12 @@ from torch import Tensor
 from ..core import ClientStack, Method, Problem, Server, State, weights_of
 from ..couplings import Quadratic
 from ..errors import need, not_negative, one_of, positive
-from ..solvers import Newton, newton_step
+from ..solvers import DENSE, Newton, newton_step
 from .parts.other_losses import ModelPart
 
 _LEAN = 2.0  # clients' worth of evidence for the common variance behind each coordinate's own
 _FLAT = 1e-8  # a variance below this is none
-_STEPS = 5  # Newton steps for u_i in a round (L-BFGS: ten times that); the next round goes on from there
+_STEPS = 5  # of many deviations L-BFGS takes ten times so many steps in a round; the next round goes on from there
 _LARGEST = 3000  # parameters: d² numbers are sent
 
 
@@ -95,14 +95,19 @@ class MixedEffects(Method):
         if len(r):
             part = slice(int(r[0]), int(r[-1]) + 1)  # all coordinates, or the intercepts, which come last
             prior, own = Quadratic(phi / n / tau[:, part], w[:, part]), state["theta"].double()
-            theta[:, part] = Newton(ridge=0, max_steps=_STEPS).minimise(ModelPart(local, w, part), own[:, part], prior)
+            newton = Newton(ridge=0, max_steps=_STEPS) if len(r) > DENSE else Newton(ridge=0)
+            theta[:, part] = newton.minimise(ModelPart(local, w, part), own[:, part], prior)
         f = local.objective()
         g, A = f.grad(theta) * n / phi, f.hessian(theta) * (n / phi)[..., None]
-        B, T = A[:, :, r], 1 / tau[:, r]
-        V = torch.cholesky_inverse(torch.linalg.cholesky(B[:, r] + torch.diag_embed(T)))
+        T = 1 / tau[:, r]
+        inner = A[:, r][:, :, r] + torch.diag_embed(T)
+        if len(r) == len(tau[0]):  # where everything deviates, A − A (A + T)⁻¹ A = T − T V T: no large products
+            V = torch.cholesky_inverse(torch.linalg.cholesky(inner))
+            S = torch.diag_embed(T) - T[:, :, None] * V * T[:, None]
+        else:
+            V = torch.linalg.inv(inner)
+            S = A - A[:, :, r] @ V @ A[:, r]
         fitted = torch.zeros_like(w).index_copy(1, r, 1 - V.diagonal(dim1=1, dim2=2) * T)
-        # Where everything deviates, A − A (A + T)⁻¹ A = T − T V T: no large products.
-        S = torch.diag_embed(T) - T[:, :, None] * V * T[:, None] if len(r) == len(tau[0]) else A - B @ V @ B.mT
         found = {"g": g, "S": S.flatten(1), "u2": (theta - w) ** 2, "fitted": fitted}
         found["sums"] = torch.cat([n, n * f.loss(theta)[:, None]], dim=1)
         kind = state["theta"].dtype

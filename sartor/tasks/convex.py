@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ..core import WHOLE, Batch, Dense
 
+_WIDE = 256  # parameters
 LOSSES = ("cross-entropy", "squared", "squared-hinge")
 
 
@@ -59,7 +60,8 @@ class OneLayer:
 
     def hessian(self, theta: Tensor, part: slice = WHOLE) -> Tensor:
         """[c, d] → [c, k, k], of the coordinates in `part`."""
-        if self.biased and part.start == theta.shape[1] - self.k:  # intercepts alone: their column is all ones
+        alone = self.biased and part.start == theta.shape[1] - self.k  # intercepts: their column is all ones
+        if alone and theta.shape[1] > _WIDE:  # it rounds otherwise, and saves little where models are small
             return self._curvature(theta, self.X[..., -1:]).flatten(3).flatten(1, 2)
         return self._flat(self._flat(self._curvature(theta, self.X)).movedim(-1, 1))[:, part, part]
 
@@ -93,6 +95,8 @@ class OneLayer:
 
     def _gram(self, bend: Tensor, X: Tensor) -> Tensor:
         """Σ ℓ'' x xᵀ, [c, p, p]."""
+        if X.shape[2] == 1:  # a product with one column would round by the number of clients beside
+            return (X * X * (self.weight * bend)[..., None]).sum(1, keepdim=True)
         return torch.bmm((X * (self.weight * bend)[..., None]).mT, X)
 
 
