@@ -2,8 +2,8 @@
 
     python benchmarks/flame_defaults.py [digits|spread|har ...]      ten minutes
 
-What the chosen models are expected to be worth on validation data after 30 rounds of 10 gradients, with the default step
-size; the mean over seeds. Test samples have no part in it.
+What the chosen models are expected to be worth on validation data after 30 rounds of 10 gradients, with the default
+step size; the mean over seeds. Test samples have no part in it.
 """
 
 from __future__ import annotations
