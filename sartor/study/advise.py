@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,7 @@ from ..run.play import play_recipe
 from ..run.recipe import Recipe
 from ..run.result import Result
 from ..storage import write_json
+from .ahead import in_order, spare_cores
 from .candidates import ALONE, Candidate, candidates
 from .compare import Comparison, compare
 from .equal_work import equal_steps, with_steps
@@ -57,6 +60,12 @@ class Tried:
     losses: np.ndarray | None = None  # [cuts, m] the same of the loss
     error: str | None = None
     loss: float = np.inf  # over all samples that were scored: what settings of one method are chosen by
+
+    @classmethod
+    def of(cls, settings: dict[str, Any], found: dict[str, Any]) -> Tried:
+        """What `_tried` found."""
+        scores, losses = (None if v is None else np.array(v) for v in (found["scores"], found["losses"]))
+        return cls(settings, scores, losses, found["error"], found["loss"])
 
 
 def _within(behind: float, error: float) -> bool:
@@ -295,7 +304,8 @@ def advise(
     cuts = cuts if cuts is not None else FEW_CUTS if len(dataset) >= MANY_ROWS else CUTS
     need(trials >= 1 and cuts >= 1, f"advise needs at least 1 trial and 1 cut; got {trials} and {cuts}.")
     need(methods is None or bool(set(methods) - {ALONE}), "advise needs at least one method besides local.")
-    base = base.replace(partition=dealt(base, dataset), workers=base.workers or 1)
+    workers, spare = base.workers, spare_cores(base.device) if base.workers is None else 0
+    base = base.replace(partition=dealt(base, dataset), workers=workers or 1)
     names, inside = _without_test(base, dataset)
     need(len(names) >= 2, f"advise needs at least two clients; {base.data} has {len(names)} (see --minimum).")
     asked = candidates(base, methods, trials, len(inside))
@@ -316,35 +326,38 @@ def advise(
         # The report at the end takes about as long as one cut of a sweep.
         if advice.sweeps and advice.seconds + last * (1 + 1 / cuts) > 60 * minutes:
             break
-        began, any_left = time.monotonic(), False
-        for name, candidate in asked.items():
-            # Problems that are solved to the end have a grid, all of which goes together where that is quick.
-            some = list(islice(candidate.settings, 1 if candidate.by_steps or slow else trials))
-            if not some:
-                continue
-            any_left, steps = True, base.local_steps if candidate.by_steps else None
-            now = (
-                f"{name}, trial {advice.sweeps + 1}" if len(some) == 1 else f"{name}, {len(some) * cuts} runs together"
-            )
-            yield advice, now, min(1.0, advice.seconds / (60 * minutes))
-            recipes = [with_steps(candidate.recipe(base, settings), steps) for settings in some]
-            if advice.sweeps == 0 and methods is not None:  # a method that was asked for is not left out silently
-                assemble(recipes[0], samples[candidate.by_steps][0])
-            advice.tried[name] += _try([r.replace(clients=None) for r in recipes], some, samples[candidate.by_steps])
-        if not any_left:
+        began = time.monotonic()
+        # Problems that are solved to the end have a grid, all of which goes together where that is quick.
+        drawn = {m: list(islice(c.settings, 1 if c.by_steps or slow else trials)) for m, c in asked.items()}
+        wanted = {m: some for m, some in drawn.items() if some}
+        if not wanted:
             break
+        calls = []
+        for name, some in wanted.items():
+            by_steps = asked[name].by_steps
+            recipes = [with_steps(asked[name].recipe(base, s), base.local_steps if by_steps else None) for s in some]
+            if advice.sweeps == 0 and methods is not None:  # a method that was asked for is not left out silently
+                assemble(recipes[0], samples[by_steps][0])
+            calls.append(partial(_try, [r.replace(clients=None) for r in recipes], samples[by_steps]))
+        with closing(in_order(calls, spare)) as answers:
+            for name, some in wanted.items():
+                trial = f"trial {advice.sweeps + 1}" if len(some) == 1 else f"{len(some) * cuts} runs together"
+                yield advice, f"{name}, {trial}", min(1.0, advice.seconds / (60 * minutes))
+                advice.tried[name] += [Tried.of(own, found) for own, found in zip(some, next(answers), strict=True)]
         advice.sweeps, last = advice.sweeps + 1, time.monotonic() - began
     why = next((t.error for tried in advice.tried.values() for t in tried if t.error), "")
     advice.tried = {m: t for m, t in advice.tried.items() if any(one.scores is not None for one in t)}
     need(ALONE in advice.tried and len(advice.tried) > 1, f"nothing could be compared: {why}")
-    yield from _look_at_test(advice, dataset, folder)
+    yield from _look_at_test(advice, dataset, folder, workers)
     if folder is not None:
         advice.recipe().save(folder)
         write_json(folder / "advise.json", advice.plain())
     yield advice, "", 1.0
 
 
-def _look_at_test(advice: Advice, dataset: Dataset, folder: Path | None) -> Iterator[tuple[Advice, str, float]]:
+def _look_at_test(
+    advice: Advice, dataset: Dataset, folder: Path | None, workers: int | None
+) -> Iterator[tuple[Advice, str, float]]:
     """What every candidate's best setting is worth on test data: a comparison for each way of training."""
     groups: dict[tuple[bool, str], dict[str, str]] = {}  # (by steps, model) → method → candidate
     for name in advice.tried:
@@ -352,6 +365,7 @@ def _look_at_test(advice: Advice, dataset: Dataset, folder: Path | None) -> Iter
         groups.setdefault((one.by_steps, one.model), {})[one.method] = name
     for number, here in enumerate(groups.values()):
         base = advice.recipe_of(next(iter(here.values()))).replace(method=ALONE, settings={}, diagnostics=False)
+        base = base.replace(workers=workers)
         place = None if folder is None else folder / (f"comparison-{number + 1}" if number else "comparison")
         settings = {method: advice.best(name).settings for method, name in here.items()}
         for step in compare(base, list(here), [base.seed], dataset, place, settings, own_steps=True):
@@ -372,8 +386,8 @@ def _without_test(base: Recipe, dataset: Dataset) -> tuple[list[str], Dataset]:
     return outer.names, part
 
 
-def _try(recipes: Sequence[Recipe], settings: Sequence[dict[str, Any]], samples: Sequence[Clients]) -> list[Tried]:
-    """Play settings, each of them on every cut, all in lockstep."""
+def _try(recipes: Sequence[Recipe], samples: Sequence[Clients]) -> list[dict[str, Any]]:
+    """Play recipes, each of them on every cut, all in lockstep."""
     tasks: Tasks = {}
     plays = [
         play_recipe(recipe.replace(seed=seed), clients, None, tasks=tasks)
@@ -382,23 +396,21 @@ def _try(recipes: Sequence[Recipe], settings: Sequence[dict[str, Any]], samples:
     ]
     found, cuts = dict(play_together(plays)), len(samples)  # by run the last that is heard of it
     each = [[found[i * cuts + seed] for seed in range(cuts)] for i in range(len(recipes))]
-    return [_tried(own, results, samples, recipes[0].metric) for own, results in zip(settings, each, strict=True)]
+    return [_tried(results, samples, recipes[0].metric) for results in each]
 
 
-def _tried(
-    settings: dict[str, Any], results: Sequence[Result | SartorError], samples: Sequence[Clients], metric: str
-) -> Tried:
-    """What came of one setting: a result for every cut."""
+def _tried(results: Sequence[Result | SartorError], samples: Sequence[Clients], metric: str) -> dict[str, Any]:
+    """What came of one setting, a result for every cut: as another process can tell it, see `Tried`."""
     found, losses, counts = [], [], []
     for result, clients in zip(results, samples, strict=True):
         if isinstance(result, SartorError):  # it diverged, or these settings do not go together
-            return Tried(settings, None, error=str(result))
+            return {"scores": None, "losses": None, "error": str(result), "loss": np.inf}
         accuracy, loss = (result.scores[f"chosen/test/{k}"] for k in ("accuracy", "loss"))
-        found.append(_score(accuracy, loss, clients.classes, metric))
-        losses.append(loss)
+        found.append(_score(accuracy, loss, clients.classes, metric).tolist())
+        losses.append(loss.tolist())
         counts.append(clients.counts("test"))
     total = (np.nan_to_num(losses) * counts).sum() / np.sum(counts)
-    return Tried(settings, np.array(found), np.array(losses), loss=float(total))
+    return {"scores": found, "losses": losses, "error": None, "loss": float(total)}
 
 
 def _score(accuracy: np.ndarray, loss: np.ndarray, classes: int | None, metric: str) -> np.ndarray:

@@ -1,23 +1,32 @@
-"""Cells of a comparison played ahead: other cores begin at the end of the plan while this process begins at its start.
+"""Cells of a study played ahead, on other cores.
 
-A small model keeps one core busy. So processes forked from this one play whole cells into their folders, from where
-they are taken as if an earlier call had finished them. Nothing else comes back: a cell that fails there is played here
-again, and says why.
+A small model keeps one core busy. So processes forked from this one play whole cells into files, from where they are
+taken as if an earlier call had finished them. Nothing else comes back: a cell that fails there is played here again,
+and says why.
 """
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
 
+from ..core import Engine
 from ..engines import forked
+from ..engines.local import LocalEngine
+from ..engines.threads import cores
+from ..storage import write_text
 
 Play = Callable[[], Iterator[object]]
 _FREE, _TAKEN, _DONE = range(3)
@@ -25,12 +34,13 @@ _LOOK_AGAIN = 0.02  # seconds
 
 
 class Ahead:
-    """Processes that play cells, the last first; each is played once, here or there."""
+    """Processes that play cells, the last first or in their order; each is played once, here or there."""
 
-    def __init__(self, plays: Sequence[Play], processes: int) -> None:
+    def __init__(self, plays: Sequence[Play], processes: int, last_first: bool = True) -> None:
         context = multiprocessing.get_context("fork")
         self._cells = forked.shared([len(plays)], torch.int64).zero_()
         self._lock: Any = context.Lock()
+        self._order = range(len(plays))[:: -1 if last_first else 1]
         self.processes = [
             context.Process(target=self._work, args=(plays, os.getpid()), daemon=True) for _ in range(processes)
         ]
@@ -61,7 +71,7 @@ class Ahead:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, and ends this one
         torch.set_num_threads(1)
         warnings.simplefilter("ignore")  # said by the parent, who reads the summaries
-        for cell in reversed(range(len(plays))):
+        for cell in self._order:
             if not self.take(cell):
                 continue
             try:
@@ -72,3 +82,43 @@ class Ahead:
                 pass
             self._cells[cell] = _DONE
         os._exit(0)
+
+
+def one_core(engine: Engine) -> bool:
+    """Whether a run with this engine keeps one core of this machine busy, and no more."""
+    return isinstance(engine, LocalEngine) and len(engine.cut(np.arange(engine.clients))) == 1
+
+
+def spare_cores(device: str = "cpu") -> int:
+    """How many processes may play ahead of this one."""
+    return cores() - 1 if device == "cpu" and forked.available() else 0
+
+
+def in_order(calls: Sequence[Callable[[], Any]], processes: int) -> Generator[Any, None, None]:
+    """What each call gives, one after the other, while other processes make the next. All that a call gives must be
+    such that JSON can hold it."""
+    if processes < 1 or len(calls) < 2:
+        yield from (call() for call in calls)
+        return
+    with TemporaryDirectory() as folder:
+        places = [Path(folder) / f"{number}.json" for number in range(len(calls))]
+        plays = [partial(_write, call, place) for call, place in zip(calls, places, strict=True)]
+        ahead, made = Ahead(plays, min(processes, len(calls) - 1), last_first=False), dict[int, Any]()
+        try:
+            for number, place in enumerate(places):
+                for free in range(number, len(calls)):  # whoever would wait makes one of the next
+                    if number in made or place.exists():
+                        break
+                    if ahead.take(free):
+                        made[free] = calls[free]()
+                if number not in made:
+                    ahead.wait(number)
+                    made[number] = json.loads(place.read_text()) if place.exists() else calls[number]()
+                yield made.pop(number)
+        finally:
+            ahead.close()
+
+
+def _write(call: Callable[[], Any], place: Path) -> Iterator[None]:
+    write_text(place, json.dumps(call()), durable=False)  # a gap in scores is NaN, which `write_json` refuses
+    yield

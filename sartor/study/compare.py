@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..data import Clients, Dataset
-from ..engines import LocalEngine, forked
-from ..engines.threads import cores
 from ..errors import Diverged, OverBudget, SartorError, Silent, need, unknown
 from ..judge.metric_table import metric_table
 from ..judge.metrics import MODELS, ORACLE, gains, judge
@@ -28,7 +26,7 @@ from ..run.recipe import Recipe
 from ..run.result import Result, client_rows
 from ..spelling import split_compressor
 from ..storage import read_json, read_note, write_json
-from .ahead import Ahead
+from .ahead import Ahead, one_core, spare_cores
 from .equal_work import equal_steps, with_steps
 from .references import MARK, REFERENCES, reference
 from .scenarios import PLAIN, Scenario
@@ -269,17 +267,15 @@ Jobs = Mapping[tuple[int, Scenario, str], tuple[Recipe, Clients]]
 
 def _played_ahead(jobs: Jobs, now: int, folder: Path | None, result: Result) -> Ahead | None:
     """Other cores for the cells behind this one, where a run keeps only one core busy; None: they are not needed."""
-    engine, recipe = result.run.engine, next(iter(jobs.values()))[0]
-    if not isinstance(engine, LocalEngine) or len(engine.cut(np.arange(engine.clients))) > 1:
-        return None  # its clients are elsewhere, or have workers of their own
-    plain = recipe.workers is None and recipe.device == "cpu" and forked.available()
-    if folder is None or not plain or cores() == 1 or now == len(jobs) - 1:
+    recipe = next(iter(jobs.values()))[0]
+    spare = min(spare_cores(recipe.device), len(jobs) - now - 1)
+    if folder is None or not spare or recipe.workers is not None or not one_core(result.run.engine):
         return None
     plays = [
         partial(_unfinished, own, theirs, folder / cell_name(method, seed, scenario))
         for (seed, scenario, method), (own, theirs) in jobs.items()
     ]
-    made = Ahead(plays, min(cores() - 1, len(jobs) - now - 1))
+    made = Ahead(plays, spare)
     for done in range(now + 1):
         made.take(done)
     return made

@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -241,7 +242,8 @@ def bench(
 def _one(dataset: Dataset, base: Recipe, minutes: float, references: Sequence[str]) -> dict[str, Any]:
     """One set with one seed: mean scores by name."""
     base = base.replace(parts=[0.92 - HELD_BACK, 0.08, HELD_BACK])
-    *_, (advice, _, _) = advise(base, dataset, minutes=minutes, trials=12)
+    with TemporaryDirectory() as folder:
+        *_, (advice, _, _) = advise(base, dataset, minutes=minutes, trials=12, folder=Path(folder))
     seconds = advice.seconds
     clients = split(base.replace(partition="natural", parts=[1 - HELD_BACK, 0.0, HELD_BACK]), dataset)
     weights = np.ones(len(clients)) if dataset.classes is not None else clients.counts("test").astype(float)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import islice, product
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from ..run.recipe import Recipe
 from ..run.result import Result
 from ..seeds import stream
 from ..storage import read_json, write_json
+from .ahead import in_order, one_core, spare_cores
 from .equal_work import equal_steps, with_steps
 
 SAMPLERS = ("grid", "random", "tpe")
@@ -221,21 +224,46 @@ def tune(
     if sampler == "tpe":
         _optuna()
     known = _known(tuning, folder)
-    for method in methods:
-        recipe = base.replace(method=method, settings=dict(tuning.fixed.get(method, {})))
-        recipe = with_steps(recipe, base.local_steps)
-        assemble(recipe, clients[0])  # whatever can be refused is refused before the first trial
-        asked = propose(sampler, tuning.ranges(method), budget, tuning.trials[method], method)
-        many = 1 if sampler == "tpe" else trials_at_once(recipe, clients)  # TPE goes by the trials before
-        tuning.together[method] = min(many, budget) * len(seeds)
-        while some := list(islice(asked, many)):
-            new = [wanted for wanted in some if (method, _text(wanted)) not in known]
-            known |= {(method, _text(t.settings)): t for t in _try(recipe, new, seeds, clients)}
-            for wanted in some:
-                tuning.trials[method].append(known[method, _text(wanted)])
-                if folder is not None:
-                    write_json(folder / "tune.json", tuning.table() | {"base": _mark(tuning)})
-                yield tuning, method, len(tuning.trials[method]) - 1
+    for method, some, found in _played(tuning, clients, known):
+        known |= {(method, _text(t.settings)): t for t in found}
+        for wanted in some:
+            tuning.trials[method].append(known[method, _text(wanted)])
+            if folder is not None:
+                write_json(folder / "tune.json", tuning.table() | {"base": _mark(tuning)})
+            yield tuning, method, len(tuning.trials[method]) - 1
+
+
+Known = Mapping[tuple[str, str], "Trial"]  # by method and settings
+Some = list[dict[str, Any]]  # settings that are tried together
+
+
+def _played(tuning: Tuning, clients: Sequence[Clients], known: Known) -> Iterator[tuple[str, Some, list[Trial]]]:
+    """A method, some of its settings and the trials of those that are new, until every method has had its budget.
+
+    Where a run keeps one core busy, other cores make the next trials; TPE cannot know them, as it goes by those before.
+    """
+    base, parts, spare = tuning.base, list[tuple[str, Recipe, Some]](), spare_cores(tuning.base.device)
+    for method in tuning.trials:
+        recipe = with_steps(base.replace(method=method, settings=dict(tuning.fixed.get(method, {}))), base.local_steps)
+        engine = assemble(recipe, clients[0]).run.engine  # whatever can be refused is refused before the first trial
+        asked = propose(tuning.sampler, tuning.ranges(method), tuning.budget, tuning.trials[method], method)
+        many = 1 if tuning.sampler == "tpe" else trials_at_once(recipe, clients)
+        tuning.together[method] = min(many, tuning.budget) * len(clients)
+        if tuning.sampler == "tpe":
+            for wanted in asked:
+                new = [] if (method, _text(wanted)) in known else [wanted]
+                yield method, [wanted], [Trial(**found) for found in _try(recipe, new, tuning.seeds, clients)]
+            continue
+        every = list(asked)
+        parts += [(method, recipe, every[first : first + many]) for first in range(0, len(every), many)]
+        spare = spare if one_core(engine) and recipe.workers is None else 0
+    calls = [
+        partial(_try, recipe, [s for s in some if (method, _text(s)) not in known], tuning.seeds, clients)
+        for method, recipe, some in parts
+    ]
+    with closing(in_order(calls, spare)) as answers:
+        for method, _, some in parts:
+            yield method, some, [Trial(**found) for found in next(answers)]
 
 
 def trials_at_once(recipe: Recipe, clients: Sequence[Clients]) -> int:
@@ -245,8 +273,8 @@ def trials_at_once(recipe: Recipe, clients: Sequence[Clients]) -> int:
 
 def _try(
     recipe: Recipe, asked: Sequence[Mapping[str, Any]], seeds: Sequence[int], clients: Sequence[Clients]
-) -> list[Trial]:
-    """Play settings, each of them with every seed, all in lockstep."""
+) -> list[dict[str, Any]]:
+    """Play settings, each of them with every seed, all in lockstep; what came of each, as another process can tell."""
     tasks: Tasks = {}
     plays = [
         play_recipe(recipe.replace(seed=seed, settings=recipe.settings | dict(wanted)), own, None, tasks=tasks)
@@ -254,7 +282,7 @@ def _try(
         for seed, own in zip(seeds, clients, strict=True)
     ]
     found, k = dict(play_together(plays)), len(seeds)  # by run the last that is heard of it
-    return [_tried(dict(wanted), [found[i * k + j] for j in range(k)]) for i, wanted in enumerate(asked)]
+    return [vars(_tried(dict(wanted), [found[i * k + j] for j in range(k)])) for i, wanted in enumerate(asked)]
 
 
 def _tried(settings: dict[str, Any], results: Sequence[Result | SartorError]) -> Trial:

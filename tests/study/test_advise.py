@@ -183,11 +183,12 @@ def test_time_is_kept_and_every_method_has_the_same_trials(monkeypatch: pytest.M
     """By a clock on which every trial takes an hour, ten hours are enough for four sweeps and the report."""
     began, tries, try_ = time.monotonic(), list[object](), module._try
 
-    def an_hour(*given: Any) -> list[Tried]:
+    def an_hour(*given: Any) -> list[dict[str, Any]]:
         tries.append(given)
         return try_(*given)
 
     monkeypatch.setattr(module, "_try", an_hour)
+    monkeypatch.setattr(module, "spare_cores", lambda device: 0)  # hours are counted in this process
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: began + 3600 * len(tries)))
     advice = run(federation(alike=True, each=25), trials=50, minutes=600)
     assert {m: len(t) for m, t in advice.tried.items()} == {"local": 4, "fedavg": 4} and advice.sweeps == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from functools import partial
@@ -13,7 +14,9 @@ import pytest
 from sartor.data import load
 from sartor.run.recipe import Recipe
 from sartor.study import compare
-from sartor.study.ahead import Ahead
+from sartor.study.advise import advise
+from sartor.study.ahead import Ahead, in_order
+from sartor.study.tune import tune
 
 
 def noted(place: Path) -> Iterator[None]:
@@ -61,7 +64,7 @@ def test_a_comparison_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         made.append(real(*given))
         return made[-1]
 
-    monkeypatch.setattr(compare, "cores", lambda: 2)
+    monkeypatch.setattr("sartor.study.ahead.cores", lambda: 2)
     monkeypatch.setattr(compare, "Ahead", watched)
 
     def played(name: str, **options: Any) -> list[dict[str, Any]]:
@@ -74,3 +77,49 @@ def test_a_comparison_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(made) == 1 and not any(process.is_alive() for process in made[0].processes)
     assert ahead == played("alone", workers=1) and any("error" in row for row in ahead)
     assert len(made) == 1
+
+
+def squared(number: int, place: Path) -> list[float]:
+    with (place / str(number)).open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    if number == 3 and os.getpid() != int((place / "parent").read_text()):
+        raise MemoryError
+    return [number**2, math.nan]
+
+
+@pytest.mark.parametrize("processes", [0, 1, 3])
+def test_answers_come_in_order_and_are_made_once(tmp_path: Path, processes: int) -> None:
+    """But for one that fails elsewhere, which is made again here."""
+    (tmp_path / "parent").write_text(str(os.getpid()))
+    found = list(in_order([partial(squared, number, tmp_path) for number in range(8)], processes))
+    assert [first for first, _ in found] == [number**2 for number in range(8)]
+    assert all(math.isnan(second) for _, second in found)
+    makers = [(tmp_path / str(number)).read_text().split() for number in range(8)]
+    assert all(len(each) == 1 for number, each in enumerate(makers) if number != 3)
+    assert makers[3][-1] == str(os.getpid())
+
+
+def test_who_stops_listening_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, real = list[Ahead](), Ahead
+    monkeypatch.setattr(
+        "sartor.study.ahead.Ahead", lambda *given, **named: made.append(real(*given, **named)) or made[-1]
+    )
+    (tmp_path / "parent").write_text(str(os.getpid()))
+    answers = in_order([partial(squared, number, tmp_path) for number in range(3)], 2)
+    next(answers)
+    answers.close()
+    assert len(made[0].processes) == 2 and not any(process.is_alive() for process in made[0].processes)
+
+
+def test_tuning_and_advice_are_the_same_with_other_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = Recipe(model="softmax", partition="dirichlet=0.5", clients=4, rounds=2)
+    digits = load("digits")
+
+    def both(cores: int) -> tuple[Any, Any]:
+        monkeypatch.setattr("sartor.study.ahead.cores", lambda: cores)
+        *_, (tuning, _, _) = tune(base, ["ditto", "fedavg"], [0], digits, budget=3)
+        *_, (advice, _, _) = advise(base, digits, ["fedavg", "ditto"], minutes=1e-3, trials=2, cuts=2)
+        told = {k: v for k, v in advice.plain().items() if k != "seconds"}
+        return tuning.table(), told
+
+    assert both(1) == both(2)
