@@ -35,14 +35,7 @@ ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the personal model, the rest of the g
 FOLDS = 4
 HELD = {"8%": 0.1, "15%": 0.15 / 0.8, "20%": 0.25}  # of what is not test data: a fifth of every client's samples is
 SPLITS = ("8%", "20%", "none", "15%", *(f"fold {j}" for j in range(FOLDS - 1)))  # the last fold is the split of 20%
-METHODS: dict[str, dict[str, Any]] = {
-    "flame": {"lam": 0.1, "anchor": "local"},  # with rho = lam / clients, see `recipe`
-    "pfedme": {},
-    "ditto": {},
-    "fedavg-ft": {},
-    "apfl": {},
-    "per-fedavg-fo": {},
-}
+METHODS = ("flame", "pfedme", "ditto", "fedavg-ft", "apfl", "per-fedavg-fo")  # with their defaults
 SETTINGS: dict[str, dict[str, Any]] = {
     "digits": {"partition": "hybrid", "clients": 10},
     "digits, Dirichlet 0.5": {"partition": "dirichlet=0.5", "clients": 20},
@@ -96,12 +89,9 @@ def held_back(clients: Clients, split: str) -> Clients:
     return replace(clients, x=clients.x[order], y=clients.y[order], bounds=bounds)
 
 
-def recipe(name: str, method: str, seed: int, clients: int) -> Recipe:
+def recipe(name: str, method: str, seed: int) -> Recipe:
     own = {"rounds": 20} | SETTINGS[name]
-    settings = METHODS[method] | ({"rho": 0.1 / clients} if method == "flame" else {})
-    return Recipe(
-        method=method, settings=settings, seed=seed, evaluate_every=own["rounds"], diagnostics=False, workers=1, **own
-    )
+    return Recipe(method=method, seed=seed, evaluate_every=own["rounds"], diagnostics=False, workers=1, **own)
 
 
 def every_sample(result: Result) -> dict[str, np.ndarray]:
@@ -143,7 +133,7 @@ def play(folder: Path) -> None:
             for method in METHODS:
                 path = folder / f"{name}; {method}; {split}; {seed}.npz"
                 if not path.exists():
-                    *_, result = play_recipe(recipe(name, method, seed, len(clients)), clients, None)
+                    *_, result = play_recipe(recipe(name, method, seed), clients, None)
                     np.savez_compressed(path, **every_sample(result))
         print(f"{name}, {split}: {time.monotonic() - began:.0f} s", flush=True)
 

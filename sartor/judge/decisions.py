@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import SartorError, need
-from .prediction_metrics import PROBABILITIES, Predicted
+from .prediction_metrics import PROBABILITIES, Predicted, together
 
 BY_THRESHOLD = ("balanced-accuracy", "accuracy", "f1")  # what a threshold can be the best for
 PRIOR = 30  # samples
@@ -93,8 +93,8 @@ def decisions(calibrate: str, threshold: str, metric: str, seen: Sequence[Predic
     it depends on one, else balanced accuracy."""
     made = [Decision() for _ in seen]
     if calibrate != "none":
-        together = _fit(_joined(seen), calibrate == "platt", np.zeros(2), _FAR)
-        fitted = [_fit(p, calibrate == "platt", together, _NEAR) for p in seen]
+        pooled = _fit(together(seen), calibrate == "platt", np.zeros(2), _FAR)
+        fitted = [_fit(p, calibrate == "platt", pooled, _NEAR) for p in seen]
         made = [Decision(float(np.exp(v[0])), float(v[1])) for v in fitted]
     cut = read_threshold(threshold)
     if cut == "none":
@@ -103,14 +103,10 @@ def decisions(calibrate: str, threshold: str, metric: str, seen: Sequence[Predic
         return [Decision(d.scale, d.shift, float(cut)) for d in made]
     by = metric if metric in BY_THRESHOLD else BY_THRESHOLD[0]
     ready = [d.on(p) for d, p in zip(made, seen, strict=True)]
-    common = _by_cut(_joined(ready), by)
+    common = _by_cut(together(ready), by)
     if common is None:
         raise SartorError("--threshold tuned needs validation samples of both classes; all there are are of one.")
     return [Decision(d.scale, d.shift, _best(common, p, by)) for d, p in zip(made, ready, strict=True)]
-
-
-def _joined(each: Sequence[Predicted]) -> Predicted:
-    return Predicted(np.concatenate([p.y for p in each]), np.concatenate([p.said for p in each]), PROBABILITIES)
 
 
 def _fit(p: Predicted, shifts: bool, about: np.ndarray, spread: float) -> np.ndarray:

@@ -24,6 +24,7 @@ from .prediction_metrics import (
     fitting,
     missing,
     reliability,
+    together,
 )
 from .significance import interval
 
@@ -72,7 +73,7 @@ def _notes(each: Sequence[Predicted], shown: Sequence[str], kind: str) -> list[s
 def _one(each: Sequence[Predicted], names: Sequence[str], shown: Sequence[str], seed: int, small: bool) -> Any:
     """The metrics of one model."""
     found = [values(shown, p) for p in each]
-    pooled = _together(each)
+    pooled = together(each)
     ranges = intervals(shown, pooled, np.array([len(p.y) for p in each]), seed) if _whole(pooled) else {}
     rows: list[dict[str, Any]] = []
     for name, p, own in zip(names, each, found, strict=True):
@@ -90,13 +91,6 @@ def _one(each: Sequence[Predicted], names: Sequence[str], shown: Sequence[str], 
 
 def _whole(p: Predicted) -> bool:
     return len(p.y) > 0 and bool(np.isfinite(p.said).all())
-
-
-def _together(each: Sequence[Predicted]) -> Predicted:
-    """All clients' samples, one client after the other."""
-    y, said = (np.concatenate([getattr(p, name) for p in each]) for name in ("y", "said"))
-    decided = any(p.answers is not None for p in each)
-    return Predicted(y, said, each[0].kind, np.concatenate([p.classes for p in each]) if decided else None)
 
 
 def _averaged(found: Sequence[float | None]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ None, and `missing` says why.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +51,13 @@ class Predicted(NamedTuple):
         """[n] the probabilities of the most probable classes."""
         found: np.ndarray = self.said.max(1)
         return found
+
+
+def together(each: Sequence[Predicted]) -> Predicted:
+    """What was said of all clients' samples, one client after the other."""
+    y, said = (np.concatenate([getattr(p, name) for p in each]) for name in ("y", "said"))
+    decided = any(p.answers is not None for p in each)
+    return Predicted(y, said, each[0].kind, np.concatenate([p.classes for p in each]) if decided else None)
 
 
 class Metric(NamedTuple):
