@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from federations import quadratics
 from method_runs import EXACT, FULL, states
 
 import sartor as st
+from sartor.errors import SartorError
 
 
 def test_rsa_with_the_squared_norm_reaches_pfedme_s_and_l2sgd_s_point() -> None:
@@ -37,3 +39,22 @@ def test_rsa_with_p_one_equals_an_executed_oracle_and_a_liar_moves_it_by_one_ste
     truth, lied = (method.server(server, ids, {"x": sent}, alike, 0)["w"] for sent in (honest, lie))
     moved = truth - lied
     assert float(moved.abs().max()) <= 2 * 0.2 * lam + 1e-12
+
+
+def test_a_pace_is_a_server_s_step_for_any_number_of_clients() -> None:
+    """By default the server moves as far among 4 clients as among 1,000, and refuses to be told both."""
+    sent = torch.ones(7, 3)
+    for m in (4, 1000):
+        moved = st.RSA(lam=0.05).server(
+            {"w": torch.zeros(3)}, torch.arange(m), {"x": sent[:1].expand(m, 3)}, torch.ones(m), 0
+        )
+        torch.testing.assert_close(moved["w"], torch.full((3,), 0.1))
+    ids, alike, server = torch.arange(7), torch.ones(7), {"w": torch.zeros(3)}
+    draw = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
+    own, same = (
+        method.server(server, ids, {"x": draw}, alike, 0)["w"]
+        for method in (st.RSA(lam=0.05, pace=0.07), st.RSA(lam=0.05, server_lr=0.2))
+    )
+    torch.testing.assert_close(own, same)
+    with pytest.raises(SartorError, match=r"pace or server_lr; got 0\.1 and 1"):
+        st.RSA(pace=0.1, server_lr=1.0)
