@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from ..core import Engine
 from ..engines import forked
@@ -70,6 +71,7 @@ class Ahead:
     def _work(self, plays: Sequence[Play], parent: int) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, and ends this one
         torch.set_num_threads(1)
+        threadpool_limits(1)  # scikit-learn's: a pool of threads does not survive a fork
         warnings.simplefilter("ignore")  # said by the parent, who reads the summaries
         for cell in self._order:
             if not self.take(cell):

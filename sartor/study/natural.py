@@ -14,19 +14,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from ..data import Dataset, load
+from ..data import Clients, Dataset, load
 from ..errors import need, unknown
 from ..judge.significance import cut_factor
 from ..run.assemble import split
 from ..run.recipe import Recipe
 from ..storage import read_json, read_toml, write_json
 from .advise import advise
+from .ahead import in_order, spare_cores
 from .references import REFERENCES, reference
 
 HELD_BACK = 0.25
@@ -248,11 +250,8 @@ def _one(dataset: Dataset, base: Recipe, minutes: float, references: Sequence[st
     clients = split(base.replace(partition="natural", parts=[1 - HELD_BACK, 0.0, HELD_BACK]), dataset)
     weights = np.ones(len(clients)) if dataset.classes is not None else clients.counts("test").astype(float)
     scores = {name: _mean(each, weights) for name, each in advice.test.items()}
-    others = {}
-    for name in references:
-        given = reference(name, clients, base.seed).scores
-        each = given["accuracy"] if dataset.classes is not None else 1 - 2 * given["loss"]
-        others[name] = _mean(each, weights)
+    calls = [partial(_reference, name, clients, base.seed, weights) for name in references]
+    others = dict(zip(references, in_order(calls, spare_cores()), strict=True))
     return {
         "clients": len(clients),
         "recommended": advice.recommended,
@@ -262,6 +261,11 @@ def _one(dataset: Dataset, base: Recipe, minutes: float, references: Sequence[st
         "references": others,
         "words": advice.words(),
     }
+
+
+def _reference(name: str, clients: Clients, seed: int, weights: np.ndarray) -> float:
+    given = reference(name, clients, seed).scores
+    return _mean(given["accuracy"] if clients.classes is not None else 1 - 2 * given["loss"], weights)
 
 
 def _mean(each: np.ndarray, weights: np.ndarray) -> float:
