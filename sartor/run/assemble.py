@@ -56,6 +56,7 @@ _LATER = (
     "class_weights",
     "personal",
     "folds",
+    "text",
 )  # settings that runs of before do not have: where they change nothing, these can go on
 Tasks = dict[Hashable, ModelTask]
 TYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -67,6 +68,7 @@ TYPES = {"float32": torch.float32, "float64": torch.float64}
 def read_data(recipe: Recipe) -> Dataset:
     """The data, before they are split."""
     given = {"target": recipe.target, "client_key": recipe.client_key, "drop": recipe.leave_out or None}
+    given |= {"text": recipe.text or None}
     given |= {"spellings": None if recipe.spellings == "refuse" else recipe.spellings}
     given |= {"task": None if recipe.task == "auto" else recipe.task}
     return data.load(recipe.data, **{k: v for k, v in given.items() if v is not None})

@@ -230,7 +230,7 @@ _COLUMN = _table(
     "column",
     {
         "name": str,
-        "kind": Annotated[str, Field(pattern="^(number|date|flag|text|empty|left out)$")],
+        "kind": Annotated[str, Field(pattern="^(number|date|flag|text|sentences|empty|left out)$")],
         "texts": list[str],
         "missing": bool,
     },
