@@ -238,7 +238,7 @@ def fingerprint(folder: Path) -> dict[str, Any]:
 
 def _timeless(line: dict[str, Any]) -> dict[str, Any]:
     """Without what a clock says, and without what is new since the hashes were recorded."""
-    new = ("finetune_steps", "gradients_per_client", "local_steps", "own_work", "choice")
+    new = ("finetune_steps", "gradients_per_client", "local_steps", "own_work", "choice", "personal_model")
     return {k: v for k, v in line.items() if k not in ("seconds", *new)}
 
 

@@ -84,6 +84,7 @@ ABOUT = {
     "class": "FedALA",
     "order": 135,
     "paper": "Zhang et al. 2023",
+    "personal": "θ_i after the client's last local training",
     "names": {"fedala": {"line": "own models; each client learns how much of the global one to take"}},
     "settings": {
         "eta": "η, the step size of the weights W",

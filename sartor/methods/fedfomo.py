@@ -106,6 +106,7 @@ ABOUT = {
     "class": "FedFomo",
     "order": 66,
     "paper": "Zhang et al. 2021",
+    "personal": "θ_i after the client's last local training",
     "names": {"fedfomo": {"line": "own models, moved towards those of others that help on validation data"}},
     "settings": {
         "M": "how many of the others' models a client is sent in a round",

@@ -91,6 +91,7 @@ ABOUT = {
     "class": "FedRoD",
     "order": 166,
     "paper": "Chen, Chao 2022",
+    "personal": "the latest φ under g + p_i, the generic head and the client's own",
     "names": {"fedrod": {"line": "a generic head trained as if classes were balanced, and a personal head beside it"}},
     "settings": {"gamma": "γ, how far classes are balanced for the generic model: 0 not at all, 1 to equal shares"},
     "cite": ["chen2022fedrod"],

@@ -28,6 +28,7 @@ from ..errors import SartorError, need, one_of, unknown
 from ..judge import decisions
 from ..judge.prediction_metrics import CHOOSABLE, METRICS, NUMBERS, SCORES
 from ..methods import entry
+from ..methods.entries import personal_model
 from ..tasks.frozen import digest, own_copy
 from ..tasks.frozen_outputs import frozen_outputs
 from ..tasks.task import LOSSES, Loss, ModelTask
@@ -39,6 +40,7 @@ from ..wrappers import (
     Privacy,
     Private,
     Reporting,
+    Wrapper,
     attacks,
     check_attackers,
     hostile_clients,
@@ -411,6 +413,7 @@ def prepare(
         "method": method.name.lower(),
         "settings": to_table(method),
         "personal": method.parts if isinstance(method, PersonalParts) else None,
+        "personal_model": _personal_model(method),
         "data": clients.about.get("source", "own"),
         "partition": _partition(clients),
         "model": type(model).__name__,
@@ -580,6 +583,13 @@ def _check_fit(task: ModelTask, clients: Clients) -> None:
     wide = output.shape[-1] if output.dim() > 2 else 1
     if clients.classes is not None and not clients.y.is_floating_point() and task.kind == "cross-entropy":
         need(wide >= clients.classes, f"the model has {wide} outputs but the data have {clients.classes} classes.")
+
+
+def _personal_model(method: Method) -> str | None:
+    """Which model is scored as the personal one, in words; of methods that nobody has described, None."""
+    if isinstance(method, PersonalParts):
+        return personal_model(method.method, method.parts)
+    return personal_model(method.method if isinstance(method, Wrapper) else method)
 
 
 def _partition(clients: Clients) -> str:

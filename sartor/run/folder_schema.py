@@ -168,6 +168,7 @@ _SUMMARY = _table(
         "gradients_per_client": Numbers | None,
         "local_steps": Whole | None,
         "own_work": str | None,
+        "personal_model": str | None,
         "choice": dict[str, Whole] | None,
         "unseen": _UNSEEN | None,
         "privacy": _PROMISE | None,
