@@ -80,7 +80,7 @@ headline: setup
 .PHONY: har
 OF_HAR := local,fedavg,fedavg-ft,fedbabu,fedala,ditto,pfedme,flame,lp-proj-2,fedamp,heurfedamp
 CNN1D := --data har --model cnn1d --rounds 10 --local-steps 10 --budget 5 --seeds 1
-GRU := --data har --model gru --rounds 8 --local-steps 10 --momentum 0.9 --budget 3 --seeds 1
+GRU := --data har --clients 10 --model gru --rounds 10 --local-steps 10 --momentum 0.9 --budget 3 --seeds 1
 har: setup
 	$(BIN)/sartor tune $(CNN1D) --methods $(OF_HAR) --out runs/har/cnn1d/tuned
 	$(BIN)/sartor compare --tuned runs/har/cnn1d/tuned --seeds 1 --out runs/har/cnn1d/compared
