@@ -107,6 +107,7 @@ def travels(names: list[str]) -> str:
     for name in names:
         e = methods.NAMES[name]
         each[name] = played(name) | {
+            "the scored personal model is": scored(name),
             "`--local-steps N` is": split(name),
             "another aggregator can be chosen": rule,
             "a [newcomer](../cold-start.md) gets": e.cold_start,
@@ -116,6 +117,11 @@ def travels(names: list[str]) -> str:
         }
     facts = {what: differing({name: found[what] for name, found in each.items()}) for what in each[names[0]]}
     return "\n".join(["| what | here |", "|---|---|", *(f"| {what} | {said} |" for what, said in facts.items())])
+
+
+def scored(name: str) -> str:
+    """Which model is scored as the personal one."""
+    return methods.NAMES[name].personal if played(name)["there are personal models"] == "yes" else "none"
 
 
 def differing(by_name: Mapping[str, str]) -> str:
@@ -258,6 +264,7 @@ def _words() -> list[str]:
     said, used = [], set()
     for name, e in methods.NAMES.items():
         lacks = [k for k in ("sends", "server", "client") if k not in e.privacy]
+        lacks += [] if scored(name) else ["personal"]
         lacks += [k for k in ("cold_start", "cite") if not getattr(e, k) and not (k == "cite" and e.paper == "-")]
         said += [f"{e.file}.py says no {k!r} for {name}." for k in lacks]
     for file, names in pages().items():

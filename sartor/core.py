@@ -175,6 +175,10 @@ class ClientStack(Protocol):
         """[c, d] → ([c] validation samples of each client, [c] mean loss on them; NaN where there are none)."""
         ...
 
+    def class_shares(self) -> Tensor:
+        """[c, k] the share of each class among each client's training samples; refused where targets are no classes."""
+        ...
+
     def take(self, places: Tensor) -> ClientStack:
         """The stack of the clients at these places, in rising order; one that comes again has the same batches."""
         ...

@@ -41,6 +41,7 @@ METHODS = (
     *("fedprox", "fedavg-ft", "fedprox-ft", "fedavg-es", "per-fedavg", "per-fedavg-fo", "apfl", "l2sgd", "l2gd"),
     *("mapper", "ewc", "skl", "lg-fedavg", "fedper", "fedrep", "rsa", "fedadmm", "scaffold", "term", "qffl"),
     *("fedmgda", "ifca", "mr-mtl", "local", "fedadam", "fedyogi", "fedadagrad", "fedavgm", "fedbabu", "fedala"),
+    *("fedrod", "fedfomo"),
 )
 SMALL_SETTINGS = {"lp-proj-1": "d_sub=5", "lp-proj-2": "d_sub=5", "flame-lp-proj": "d_sub=5", "pfedme": "R=3"}
 ATTACKS = (
@@ -237,7 +238,7 @@ def fingerprint(folder: Path) -> dict[str, Any]:
 
 def _timeless(line: dict[str, Any]) -> dict[str, Any]:
     """Without what a clock says, and without what is new since the hashes were recorded."""
-    new = ("finetune_steps", "gradients_per_client", "local_steps", "own_work", "choice")
+    new = ("finetune_steps", "gradients_per_client", "local_steps", "own_work", "choice", "personal_model")
     return {k: v for k, v in line.items() if k not in ("seconds", *new)}
 
 

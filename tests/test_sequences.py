@@ -183,5 +183,5 @@ def test_bad_input_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for name in (*OF_TOKENS, "cnn1d"):
         with pytest.raises(st.SartorError, match=rf"{name} needs sequences \[channels, steps >= \d+\]"):
             build(name, (64,), 10)
-    with pytest.raises(st.SartorError, match=r"shakespeare is not found in .* Put tinyshakespeare.txt"):
-        st.data.load("shakespeare", root=str(tmp_path))
+    with pytest.raises(st.SartorError, match=r"shakespeare: tinyshakespeare.txt not found in .* put tiny"):
+        st.data.load("shakespeare", root=str(tmp_path), download=False)

@@ -22,6 +22,7 @@ EXTRAS = {  # what each is for; which packages they are is in the package's own 
     "nvflare": "a real federation: sartor federation, server, client",
     "flower": "a real federation over Flower",
     "ray": "a simulation on more than one machine: --engine ray",
+    "text": "columns of free text, embedded by a frozen sentence encoder",
     "adapters": "LoRA and other adapters of peft models",
     "onnx": "export of models to ONNX",
     "tensorboard": "--track tensorboard:DIR",

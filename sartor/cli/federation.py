@@ -108,7 +108,7 @@ def server(
 
 
 @app.command()
-@takes("data", only=("target", "client_key", "leave_out", "task"), also=LIMITS)
+@takes("data", only=("target", "client_key", "leave_out", "text", "task"), also=LIMITS)
 def client(
     ctx: typer.Context,
     kit: KitFolder,
@@ -133,10 +133,18 @@ def client(
     need(what == "metrics", f"--share takes metrics=each, mean or none; got {share!r}.")
     path = None if recipe is None else str(recipe.resolve())
     given = ctx.params
-    columns = given["target"], given["client_key"], tuple(given["leave_out"] or ())
+    leave_out, text = (tuple(given[name] or ()) for name in ("leave_out", "text"))
     limits = SiteLimits(**{name: given[name] for name in LIMITS})
     own = SiteConfig(
-        str(Path(data).resolve()), columns[0], columns[1], value, path, columns[2], limits, task=given["task"]
+        str(Path(data).resolve()),
+        given["target"],
+        given["client_key"],
+        value,
+        path,
+        leave_out,
+        text,
+        limits,
+        given["task"],
     )
     left = SiteSupervisor(kit, own, connect_timeout, _saying(as_json)).play()
     print(json.dumps({"models": str(left)}) if as_json else f"finished: this site's models are in {left}")

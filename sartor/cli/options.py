@@ -190,7 +190,7 @@ def written(ctx: typer.Context) -> dict[str, Any]:
 def values(given: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe's values from options of the command line."""
     found = {k: v for k, v in given.items() if k in SETTINGS and k not in SOLVER_OPTIONS}
-    found |= {"leave_out": list(given["leave_out"] or [])} if "leave_out" in given else {}
+    found |= {name: list(given[name] or []) for name in ("leave_out", "text") if name in given}
     found |= {"parts": numbers(given["parts"], float, "parts")} if "parts" in given else {}
     solver = {field: given[k] for k, (field, *_) in SOLVER_OPTIONS.items() if given.get(k) is not None}
     return found | {"solver": solver}

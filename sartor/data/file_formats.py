@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import math
 import struct
 import tarfile
@@ -129,6 +130,39 @@ def _check_npz(path: Path) -> None:
                 shape, _, dtype = head(array)
                 size = math.prod(shape) * dtype.itemsize
                 need(dtype.hasobject or size <= entry.file_size, f"{path} is damaged: {entry.filename} is cut off.")
+
+
+def read_har(path: Path) -> dict[str, np.ndarray]:
+    """x [n, 9, 128], y 0..5 and subject of UCI's HAR archive, training and test people together; its outer archive may
+    hold another one. Numbers are rounded to half precision."""
+    try:
+        with zipfile.ZipFile(path) as outer:
+            inside = next((e for e in outer.infolist() if e.filename.endswith("HAR Dataset.zip")), None)
+            if inside is None:
+                return _har(path, outer)
+            check_unpacked(path, path.stat().st_size, inside.file_size)
+            with outer.open(inside) as packed, zipfile.ZipFile(io.BytesIO(packed.read())) as inner:
+                return _har(path, inner)
+    except SartorError:
+        raise
+    except DAMAGED as error:
+        raise _damaged(path, error) from None
+
+
+def _har(path: Path, archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
+    check_unpacked(path, path.stat().st_size, sum(entry.file_size for entry in archive.infolist()))
+    top = next(name for name in archive.namelist() if name.endswith("train/y_train.txt")).removesuffix(
+        "train/y_train.txt"
+    )
+
+    def table(part: str, name: str) -> np.ndarray:
+        with archive.open(f"{top}{part}/{name}_{part}.txt") as file:
+            return np.loadtxt(file, dtype=np.float32, ndmin=2)
+
+    signals = [f"Inertial Signals/{kind}_{axis}" for kind in ("body_acc", "body_gyro", "total_acc") for axis in "xyz"]
+    x = [np.stack([table(part, name) for name in signals], axis=1) for part in ("train", "test")]
+    y, subject = (np.concatenate([table(part, name)[:, 0] for part in ("train", "test")]) for name in ("y", "subject"))
+    return {"x": np.concatenate(x).astype(np.float16), "y": y.astype(np.int64) - 1, "subject": subject.astype(np.int64)}
 
 
 def _records(path: Path, data: bytes) -> tuple[np.ndarray, np.ndarray]:

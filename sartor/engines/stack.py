@@ -247,6 +247,14 @@ class Stack:
         count = torch.as_tensor(self.data.counts("validation")[self.at], device=theta.device)
         return count, self.score(theta, "validation")[0]
 
+    def class_shares(self) -> Tensor:
+        k, y = self.data.classes, self.data.y
+        need(
+            k is not None and not y.is_floating_point() and y.dim() == 1, "targets that are no classes have no shares."
+        )
+        counts = [torch.bincount(y[self.data.rows(int(i), "train")], minlength=k or 0) for i in self.at]
+        return torch.stack(counts).to(self.data.x) / self.samples.to(self.data.x)[:, None]
+
     def take(self, places: Tensor) -> Stack:
         here, rows = places.numpy(), places.to(self.visits.device)
         seed = self.seed if isinstance(self.seed, int) else self.seed[here]

@@ -22,6 +22,7 @@ _SITE = (
     "data",
     "target",
     "client-key",
+    "text",
     "task",
     "share",
     "recipe",
@@ -72,7 +73,8 @@ def _site(config: Mapping[str, Any]) -> tuple[str, Callable[[bytes], bytes]]:
     limits = {k: given[k.replace("_", "-")] for k in LIMITS if k.replace("_", "-") in given}
     columns = texts["target"], texts["client-key"]
     share, task = str(given.get("share", "each")), str(given.get("task", "auto"))
-    own = SiteConfig(str(given["data"]), *columns, share, texts["recipe"], limits=SiteLimits(**limits), task=task)
+    text = tuple(filter(None, str(given.get("text", "")).split(",")))
+    own = SiteConfig(str(given["data"]), *columns, share, texts["recipe"], (), text, SiteLimits(**limits), task)
 
     def answer(request: bytes) -> bytes:
         with patiently(place, "another process answers for this site"):

@@ -45,6 +45,7 @@ class SiteConfig:
     share: str = "each"
     recipe: str | None = None  # play this recipe and no other
     leave_out: tuple[str, ...] = ()  # columns that are not looked at
+    text: tuple[str, ...] = ()  # columns of free text, which are embedded here
     limits: SiteLimits = SiteLimits()
     task: str = "auto"  # classification or regression, where the target does not show it
     start: str = ""  # names this start of the site by its owner: each start lets it join one new run
@@ -55,8 +56,8 @@ class SiteConfig:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> SiteConfig:
         """From plain values, as `asdict` gives them."""
-        limits, leave_out = SiteLimits(**values["limits"]), tuple(values["leave_out"])
-        return cls(**{**values, "limits": limits, "leave_out": leave_out})
+        columns = {name: tuple(values.get(name, ())) for name in ("leave_out", "text")}
+        return cls(**{**values, **columns, "limits": SiteLimits(**values["limits"])})
 
     @property
     def mine(self) -> Recipe | None:
@@ -69,10 +70,12 @@ class SiteConfig:
             "target": self.target,
             "client_key": self.client_key,
             "task": None if self.task == "auto" else self.task,
+            "drop": list(self.leave_out) or None,
+            "text": list(self.text) or None,
         }
         options = {k: v for k, v in given.items() if v is not None}
         need(Path(self.data).exists(), f"there is no file {self.data}.")
-        found = load(self.data, **options, **({"drop": list(self.leave_out)} if self.leave_out else {}))
+        found = load(self.data, **options)
         return found if found.keys is not None else replace(found, keys=np.zeros(len(found), dtype=np.int64))
 
 

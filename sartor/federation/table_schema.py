@@ -21,7 +21,7 @@ from ..errors import SartorError, need, readable
 from .rounds.messages import Damaged
 
 Schema = dict[str, Any]  # columns, shape, classes
-_KINDS = (*NUMBERS, "text", "empty")
+_KINDS = (*NUMBERS, "text", "sentences", "empty")
 _WIDEST = 100_000  # columns, texts and classes that one site may bring
 _LONGEST = 1_000  # characters of a name
 
@@ -60,7 +60,8 @@ def checked(found: Any) -> Schema:
 def _is_column(found: Any) -> bool:
     good = isinstance(found, dict) and found.keys() == {"name", "kind", "texts", "missing", "other"}
     good = good and type(found["missing"]) is bool and type(found["other"]) is bool
-    return good and found["kind"] in _KINDS and _are_texts([found["name"]]) and _are_texts(found["texts"])
+    good = good and found["kind"] in _KINDS and _are_texts([found["name"]]) and _are_texts(found["texts"])
+    return good and (found["kind"] != "sentences" or len(found["texts"]) == 1)
 
 
 def _are_texts(found: Any) -> bool:
@@ -114,6 +115,8 @@ def _agreed(same: Sequence[Column]) -> Column:
     if "text" in kinds:
         texts = {t for c in same for t in c.texts} | ({""} if any(c.kind == "empty" for c in same) else set())
         return Column(same[0].name, "text", tuple(sorted(texts)), other=any(c.other for c in same))
+    if "sentences" in kinds:
+        return next(c for c in same if c.kind == "sentences")
     kind = next(k for k in ("date", "number", "flag") if k in kinds)
     return Column(same[0].name, kind, missing=gaps)
 
@@ -121,12 +124,15 @@ def _agreed(same: Sequence[Column]) -> Column:
 def compare(schema: Schema, model: Schema, who: str, whose: str) -> None:
     """Refuse a table whose columns are not the model's, naming the column."""
     mine, theirs = ({c["name"]: _kind(c["kind"]) for c in s["columns"]} for s in (schema, model))
+    encoders = [{c["name"]: c["texts"][0] for c in s["columns"] if c["kind"] == "sentences"} for s in (schema, model)]
     for column in [*theirs, *mine]:
         need(column in mine, f"the table of {who} has no column {column!r}, which that of {whose} has.")
         need(column in theirs, f"the table of {who} has a column {column!r}, which that of {whose} has not.")
         kinds = mine[column], theirs[column]
         good = kinds[0] == kinds[1] or "empty" in kinds
         need(good, f"column {column!r} holds {kinds[0]} at {who} and {kinds[1]} at {whose}.")
+        by = [encoder[column] for encoder in encoders if column in encoder]
+        need(len(set(by)) <= 1, f"column {column!r} is embedded by {by[:1]} at {who} and by {by[1:]} at {whose}.")
     need(
         (schema["classes"] is None) == (model["classes"] is None),
         f"the target is {_target(schema)} at {who} and {_target(model)} at {whose}.",
@@ -178,7 +184,7 @@ def _features(dataset: Dataset, columns: Sequence[Column], who: str) -> np.ndarr
         if next(c.kind for c in dataset.columns if c.name == column) == "empty":
             if agreed.kind == "text":
                 x[:, wanted.index(f"{column}=")] = 1.0
-            else:
+            elif agreed.kind in NUMBERS:
                 x[:, at], x[:, at + 1] = np.nan, 1.0
     return x
 

@@ -31,7 +31,7 @@ def shared(recipe: Recipe) -> Recipe:
             f"a real federation has no {name} yet, as {about.undeployed}; got {value}. Simulate it with sartor run.",
         )
     own = {name: about.default for name, about in SETTINGS.items() if about.own}
-    own |= {"data": "federation", "partition": "natural", "leave_out": []}
+    own |= {"data": "federation", "partition": "natural", "leave_out": [], "text": []}
     return resolve(recipe).replace(**own | {"checkpoint_every": 1, "workers": 1, "diagnostics": False})
 
 

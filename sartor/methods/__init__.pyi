@@ -8,10 +8,12 @@ from .fedala import FedALA
 from .fedamp import FedAMP, HeurFedAMP
 from .fedavg import FedAvg, FedProx
 from .fedbabu import FedBABU
+from .fedfomo import FedFomo
 from .fedmgda import FedMGDA
 from .fedopt import FedOpt
 from .fedper import FedPer
 from .fedrep import FedRep
+from .fedrod import FedRoD
 from .flame import FLAME
 from .flame_lp_proj import FlameLpProj
 from .ifca import IFCA
@@ -53,11 +55,13 @@ __all__ = [
     "FedAMP",
     "FedAvg",
     "FedBABU",
+    "FedFomo",
     "FedMGDA",
     "FedOpt",
     "FedPer",
     "FedProx",
     "FedRep",
+    "FedRoD",
     "FlameLpProj",
     "HeurFedAMP",
     "LGFedAvg",

@@ -101,6 +101,7 @@ ABOUT = {
     "class": "APFL",
     "order": 90,
     "paper": "Deng et al. 2020",
+    "personal": "α_i v_i + (1 − α_i) w, with the latest w",
     "names": {"apfl": {"line": "a local model mixed with the global one by a learnt α"}},
     "settings": {
         "alpha": "α at the start: the share of the local model in the mixture",

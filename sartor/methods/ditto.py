@@ -132,6 +132,7 @@ ABOUT = {
     "class": "Ditto",
     "order": 40,
     "paper": "Ditto",
+    "personal": "v_i after the client's last local training (`joint=false`: made of the latest w when it is asked for)",
     "names": {"ditto": {"line": "a personal model regularised towards FedAvg's"}},
     "settings": {
         "joint": "train v beside w in every round; `false` finds v by fine-tuning from the last w",

@@ -8,6 +8,7 @@ under a name holds for that name.
     title        of its page; otherwise the class's name
     order        where it stands in lists: the lowest first, 500 unless said
     names        the names on the command line, each with a table of the keys below
+    personal     which model is scored as a client's personal one; empty: it has none
     settings     what each setting does, in a line (those that many methods have: docs/settings.toml)
 
     line         what it is, in a line
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 _START = "\nABOUT = "
 _OF_A_NAME = ("line", "paper", "preset", "tune", "convex", "cite", "local_steps", "cold_start", "privacy")
-_OF_A_FILE = ("class", "factories", "title", "order", "names", "settings", *_OF_A_NAME)
+_OF_A_FILE = ("class", "factories", "title", "order", "names", "personal", "settings", *_OF_A_NAME)
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Entry:
     cold_start: str = ""
     privacy: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
+    personal: str = ""
     title: str = ""
     factories: tuple[str, ...] = ()
 
@@ -94,6 +96,16 @@ def entry(name: str) -> Entry:
     if not isinstance(made, type):
         raise unknown("method", name, NAMES)
     return Entry(made.__module__, made.__name__, (made.__doc__ or "").splitlines()[0], "its authors' code")
+
+
+def personal_model(method: Method, parts: str | None = None) -> str | None:
+    """Which model is scored as a client's personal one, in words; None where nobody has said. `parts`: parameters that
+    stay at each client (--personal)."""
+    said = next((e.personal for e in NAMES.values() if e.class_name == method.name), "")
+    makes_one = getattr(method, "finetune", True) is not None
+    if parts is None:
+        return said if said and makes_one else None
+    return f"{said if said and makes_one else 'the latest w'}, with the client's own {parts}"
 
 
 def public() -> dict[str, str]:
@@ -155,6 +167,7 @@ def _read(path: Path, about: dict[str, Any]) -> Iterator[tuple[str, Entry]]:
                 path.stem,
                 about["class"],
                 settings=about.get("settings", {}),
+                personal=about.get("personal", ""),
                 title=about.get("title", about["class"]),
                 factories=tuple(about.get("factories", ())),
                 **said,

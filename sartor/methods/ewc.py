@@ -61,6 +61,7 @@ ABOUT = {
     "class": "EWC",
     "order": 120,
     "paper": "Kirkpatrick et al. 2017",
+    "personal": "the latest w, fine-tuned when it is asked for, held back by the Fisher information",
     "names": {"ewc": {"line": "FedAvg, then fine-tuning held back by the Fisher information"}},
     "settings": {
         "lam": "λ, how strongly weights that matter are held at the global model's",

@@ -20,10 +20,11 @@ import torch
 from torch import Tensor
 
 from ..aggregators import Aggregator, mean
-from ..core import Blocks, ClientStack, Method, Problem, Server, State, uncounted
+from ..core import ClientStack, Method, Problem, Server, State, uncounted
 from ..couplings import Free
 from ..errors import need, not_negative
 from ..solvers import SGD, Solver
+from .parts.own_parts import last_coordinates
 from .parts.split_steps import lasting
 
 
@@ -55,12 +56,7 @@ class FedALA(Method):
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         w = problem.start
-        return {"w": w}, {"theta": w, "W": torch.ones_like(w[self.top(problem.blocks)])}
-
-    def top(self, blocks: Blocks) -> slice:
-        """The coordinates of the last layers; of a model with no more, all."""
-        owners = list(dict.fromkeys(name.rpartition(".")[0] for name in blocks))[-self.layers :]
-        return slice(min(at.start for name, at in blocks.items() if name.rpartition(".")[0] in owners), None)
+        return {"w": w}, {"theta": w, "W": torch.ones_like(w[last_coordinates(problem.blocks, self.layers)])}
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         start, W = self.mixed(state, down["w"], local)
@@ -69,7 +65,8 @@ class FedALA(Method):
 
     def mixed(self, state: State, w: Tensor, local: ClientStack) -> tuple[Tensor, Tensor]:
         """θ̂ and W after this round's steps on W."""
-        top, W, batch = self.top(local.blocks), state["W"].clone(), getattr(self.solver, "batch", 20)
+        top, batch = last_coordinates(local.blocks, self.layers), getattr(self.solver, "batch", 20)
+        W = state["W"].clone()
         apart, own = (w - state["theta"])[:, top], state["theta"][:, top]
         start = w.clone()
         start[:, top] = own + apart * W
@@ -87,6 +84,7 @@ ABOUT = {
     "class": "FedALA",
     "order": 135,
     "paper": "Zhang et al. 2023",
+    "personal": "θ_i after the client's last local training",
     "names": {"fedala": {"line": "own models; each client learns how much of the global one to take"}},
     "settings": {
         "eta": "η, the step size of the weights W",

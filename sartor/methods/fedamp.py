@@ -190,6 +190,7 @@ ABOUT = {
     "title": "FedAMP, HeurFedAMP",
     "order": 60,
     "paper": "FedAMP",
+    "personal": "w_i after the client's last local training",
     "names": {
         "fedamp": {
             "line": "attentive message passing; one cloud model per client",

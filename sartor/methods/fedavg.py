@@ -61,6 +61,7 @@ ABOUT = {
     "factories": ["FedProx"],
     "title": "FedAvg, FedProx",
     "order": 70,
+    "personal": "the latest w, fine-tuned by `finetune` when it is asked for",
     "names": {
         "fedavg": {
             "paper": "McMahan et al. 2017",

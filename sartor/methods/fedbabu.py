@@ -70,6 +70,7 @@ ABOUT = {
     "class": "FedBABU",
     "order": 165,
     "paper": "Oh et al. 2022",
+    "personal": "the latest body under the untrained head, both fine-tuned when it is asked for",
     "names": {"fedbabu": {"line": "shared representation under a head that stays random; then fine-tuning"}},
     "settings": {"finetune": "the solver that makes personal models out of the global one"},
     "tune": {"finetune.lr": "log(0.005, 0.5)", "finetune.epochs": "oneof(1, 2, 5, 10)"},

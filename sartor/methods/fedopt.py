@@ -66,6 +66,7 @@ ABOUT = {
     "title": "FedAdam, FedYogi, FedAdagrad, FedAvgM",
     "order": 75,
     "paper": "Reddi et al. 2021",
+    "personal": "the latest w, fine-tuned by `finetune` when it is asked for",
     "names": {
         "fedadam": {"line": "FedAvg whose server steps by Adam"},
         "fedyogi": {"line": "FedAvg whose server steps by Yogi", "preset": {"rule": "yogi"}},

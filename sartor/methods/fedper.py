@@ -40,6 +40,7 @@ ABOUT = {
     "class": "FedPer",
     "order": 150,
     "paper": "Arivazhagan et al. 2019",
+    "personal": "the latest shared layers under the client's own head",
     "names": {"fedper": {"line": "shared representation, own head, trained together"}},
     "cite": ["arivazhagan2019fedper"],
     "cold_start": (

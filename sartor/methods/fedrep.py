@@ -62,6 +62,7 @@ ABOUT = {
     "class": "FedRep",
     "order": 160,
     "paper": "Collins et al. 2021",
+    "personal": "the latest shared representation under the client's own head",
     "names": {"fedrep": {"line": "shared representation, own head, trained in turn"}},
     "settings": {"head_solver": "the solver of the head; none: the same as `solver`"},
     "cite": ["collins2021fedrep"],

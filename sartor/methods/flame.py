@@ -120,6 +120,7 @@ ABOUT = {
     "class": "FLAME",
     "order": 10,
     "paper": "FLAME",
+    "personal": "θ_i after the client's last local training",
     "names": {"flame": {"line": "ADMM on Moreau envelopes; personal, local and global model"}},
     "settings": {
         "speed": (

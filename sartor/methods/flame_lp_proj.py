@@ -89,6 +89,7 @@ ABOUT = {
     "title": "FLAME in a subspace",
     "order": 20,
     "paper": "FLAME, Appendix C",
+    "personal": "θ_i after the client's last local training",
     "names": {"flame-lp-proj": {"line": "FLAME in a shared random subspace; tiny messages"}},
     "settings": {
         "lam": "λ, how strongly Pθ is held at w_i",

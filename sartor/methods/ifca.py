@@ -82,6 +82,7 @@ ABOUT = {
     "class": "IFCA",
     "order": 240,
     "paper": "Ghosh et al. 2020",
+    "personal": "the latest cluster model that fits the client's training data best",
     "names": {"ifca": {"line": "clusters: each client trains the model that fits it best"}},
     "settings": {"k": "the number of clusters, and of models sent to each client"},
     "cite": ["ghosh2020ifca"],

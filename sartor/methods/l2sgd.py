@@ -94,6 +94,7 @@ ABOUT = {
     "title": "L2SGD, L2GD",
     "order": 100,
     "paper": "Hanzely, Richtárik 2020",
+    "personal": "x_i after the client's last local training",
     "names": {
         "l2sgd": {
             "line": "personal models near their mean; Ditto's authors' solver",

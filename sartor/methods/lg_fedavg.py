@@ -42,6 +42,7 @@ ABOUT = {
     "title": "LG-FedAvg",
     "order": 140,
     "paper": "Liang et al. 2020",
+    "personal": "the client's own representation under the latest shared head",
     "names": {"lg-fedavg": {"line": "own representation, shared head; only the head is sent"}},
     "cite": ["liang2020lgfedavg"],
     "cold_start": "the shared head as it is, over a representation of its own, trained from the first one",

@@ -49,6 +49,7 @@ ABOUT = {
     "title": "Local training",
     "order": 990,
     "paper": "-",
+    "personal": "θ_i after the client's last local training",
     "names": {"local": {"line": "each client alone; what federating has to beat"}},
     "convex": {"solver.kind": "newton"},
     "cold_start": "training alone",

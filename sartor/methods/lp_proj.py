@@ -108,6 +108,7 @@ ABOUT = {
     "title": "Lp-Proj",
     "order": 50,
     "paper": "Lp-Proj",
+    "personal": "x_i after the client's last local training",
     "names": {
         "lp-proj-1": {
             "line": "L1 coupling in a random subspace; tiny messages, robust",

@@ -85,6 +85,7 @@ ABOUT = {
     "class": "Mapper",
     "order": 110,
     "paper": "Mansour et al. 2020",
+    "personal": "λ_i h_i + (1 − λ_i) w, with the latest w",
     "names": {"mapper": {"line": "the best of a few mixtures of a local and the central model"}},
     "settings": {
         "lambdas": "the mixtures to try: the share of the local model in each",

@@ -143,6 +143,7 @@ ABOUT = {
     "class": "MixedEffects",
     "title": "Mixed effects",
     "order": 66,
+    "personal": "θ_i after the client's last visit: what all have in common, and its own deviation",
     "names": {
         "mixed-effects": {
             "paper": "Breslow and Clayton 1993",

@@ -133,6 +133,7 @@ ABOUT = {
     "class": "MOCHA",
     "order": 180,
     "paper": "Smith et al. 2017",
+    "personal": "w_i, as the server last made it of all duals",
     "names": {"mocha": {"line": "multi-task learning of linear models with learnt relations"}},
     "settings": {
         "lam1": "λ_1, the weight of the relations between clients",

@@ -59,6 +59,7 @@ ABOUT = {
     "title": "MR-MTL",
     "order": 65,
     "paper": "Liu et al. 2022",
+    "personal": "w_i after the client's last local training",
     "names": {"mr-mtl": {"line": "personal models held near their mean"}},
     "tune": {"lam": "log(0.01, 10)"},
     "convex": {"solver.kind": "newton"},

@@ -93,6 +93,7 @@ ABOUT = {
     "title": "Per-FedAvg",
     "order": 80,
     "paper": "Fallah et al. 2020",
+    "personal": "the latest w after one step α over all of the client's training data",
     "names": {
         "per-fedavg": {"line": "meta-learning, Hessian-free; one step makes it personal"},
         "per-fedavg-fo": {"line": "the same to first order", "preset": {"variant": "FO"}},

@@ -93,6 +93,7 @@ ABOUT = {
     "title": "pFedMe",
     "order": 30,
     "paper": "pFedMe",
+    "personal": "θ_i after the client's last local training, not its copy w_i of the global model",
     "names": {"pfedme": {"line": "bi-level Moreau envelopes; personal and global model"}},
     "settings": {
         "eta": "η, the step of the local w towards θ. η·λ above 2 overshoots",

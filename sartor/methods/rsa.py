@@ -74,6 +74,7 @@ ABOUT = {
     "class": "RSA",
     "order": 170,
     "paper": "Li et al. 2019",
+    "personal": "x_i after the client's last local training",
     "names": {"rsa": {"line": "personal models tied to the server's by an Lp norm; robust by signs"}},
     "settings": {
         "lam": "λ, the weight of the norm that ties models to the server's",

@@ -76,6 +76,7 @@ ABOUT = {
     "class": "SKL",
     "order": 130,
     "paper": "Jiang et al. 2020",
+    "personal": "the latest w, fine-tuned when it is asked for, its predictions held near the global model's",
     "names": {"skl": {"line": "FedAvg, then fine-tuning that keeps its predictions near the global ones"}},
     "settings": {"lam": "λ, how strongly predictions are held at the global model's"},
     "tune": {"lam": "log(0.01, 10)", "finetune.lr": "log(0.005, 0.5)"},

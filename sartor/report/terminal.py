@@ -292,6 +292,8 @@ def explain(rows: Sequence[dict[str, Any]], seeds: int) -> str:
             f"vs local: of {of} clients over all seeds, how many are better (+) and worse (−) off with their "
             "chosen model than alone."
         )
+    if scored := {row_name(r): r["personal_model"] for r in rows if r.get("personal_model")}:
+        lines.append("Personal models are, " + "; ".join(f"{name}: {said}" for name, said in scored.items()) + ".")
     if any(r["reference"] for r in rows):
         lines.append(
             "‡ reference, not federated: scikit-learn on everybody's samples (pooled) or on each client's own (local), "
@@ -416,6 +418,7 @@ def one_line(summary: dict[str, Any]) -> str:
         f"{trouble(summary)}"
         f"{'; ' + unseen(held) if (held := summary.get('unseen')) else ''}"
         f"{'; ' + private(found) if (found := summary.get('privacy')) else ''}"
+        f"{'; personal models are ' + said if (said := summary.get('personal_model')) else ''}"
     )
 
 

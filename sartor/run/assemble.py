@@ -28,6 +28,7 @@ from ..errors import SartorError, need, one_of, unknown
 from ..judge import decisions
 from ..judge.prediction_metrics import CHOOSABLE, METRICS, NUMBERS, SCORES
 from ..methods import entry
+from ..methods.entries import personal_model
 from ..tasks.frozen import digest, own_copy
 from ..tasks.frozen_outputs import frozen_outputs
 from ..tasks.task import LOSSES, Loss, ModelTask
@@ -39,6 +40,7 @@ from ..wrappers import (
     Privacy,
     Private,
     Reporting,
+    Wrapper,
     attacks,
     check_attackers,
     hostile_clients,
@@ -56,6 +58,7 @@ _LATER = (
     "class_weights",
     "personal",
     "folds",
+    "text",
 )  # settings that runs of before do not have: where they change nothing, these can go on
 Tasks = dict[Hashable, ModelTask]
 TYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -67,6 +70,7 @@ TYPES = {"float32": torch.float32, "float64": torch.float64}
 def read_data(recipe: Recipe) -> Dataset:
     """The data, before they are split."""
     given = {"target": recipe.target, "client_key": recipe.client_key, "drop": recipe.leave_out or None}
+    given |= {"text": recipe.text or None}
     given |= {"spellings": None if recipe.spellings == "refuse" else recipe.spellings}
     given |= {"task": None if recipe.task == "auto" else recipe.task}
     return data.load(recipe.data, **{k: v for k, v in given.items() if v is not None})
@@ -409,6 +413,7 @@ def prepare(
         "method": method.name.lower(),
         "settings": to_table(method),
         "personal": method.parts if isinstance(method, PersonalParts) else None,
+        "personal_model": _personal_model(method),
         "data": clients.about.get("source", "own"),
         "partition": _partition(clients),
         "model": type(model).__name__,
@@ -578,6 +583,13 @@ def _check_fit(task: ModelTask, clients: Clients) -> None:
     wide = output.shape[-1] if output.dim() > 2 else 1
     if clients.classes is not None and not clients.y.is_floating_point() and task.kind == "cross-entropy":
         need(wide >= clients.classes, f"the model has {wide} outputs but the data have {clients.classes} classes.")
+
+
+def _personal_model(method: Method) -> str | None:
+    """Which model is scored as the personal one, in words; of methods that nobody has described, None."""
+    if isinstance(method, PersonalParts):
+        return personal_model(method.method, method.parts)
+    return personal_model(method.method if isinstance(method, Wrapper) else method)
 
 
 def _partition(clients: Clients) -> str:

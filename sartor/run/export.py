@@ -125,6 +125,10 @@ class _Feature(NamedTuple):
 
 
 def _features(at: int, column: Column) -> list[_Feature]:
+    need(
+        column.kind != "sentences",
+        f"column {column.name} is embedded by a sentence encoder, which a file would lack; use sartor predict.",
+    )
     if column.kind != "text":
         return [_Feature(at), *([_Feature(at, says_missing=True)] if column.missing else [])]
     count, blank = len(column.texts), column.texts.index("") if "" in column.texts else -1

@@ -168,6 +168,7 @@ _SUMMARY = _table(
         "gradients_per_client": Numbers | None,
         "local_steps": Whole | None,
         "own_work": str | None,
+        "personal_model": str | None,
         "choice": dict[str, Whole] | None,
         "unseen": _UNSEEN | None,
         "privacy": _PROMISE | None,
@@ -230,7 +231,7 @@ _COLUMN = _table(
     "column",
     {
         "name": str,
-        "kind": Annotated[str, Field(pattern="^(number|date|flag|text|empty|left out)$")],
+        "kind": Annotated[str, Field(pattern="^(number|date|flag|text|sentences|empty|left out)$")],
         "texts": list[str],
         "missing": bool,
     },

@@ -91,6 +91,9 @@ class Data(Settings):
         None, "your data: the column that names the client of each sample", common=True, own=True
     )
     leave_out: list[str] = setting([], "your table: a column to ignore; repeatable", own=True)
+    text: list[str] = setting(
+        [], "your table: a column of free text, embedded by a frozen sentence encoder; repeatable", own=True
+    )
     task: str = setting(
         "auto",
         "your data: the target is a class or a number [whole numbers of at most 100 values, and text, are classes]",

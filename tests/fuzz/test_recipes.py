@@ -79,7 +79,8 @@ def plausible(name: str) -> st.SearchStrategy[Any]:
     return kinds.get(about.type, TEXTS)
 
 
-OPEN = [name for name in SETTINGS if name not in ("target", "client_key", "address", "data", "leave_out", "settings")]
+CLOSED = ("target", "client_key", "address", "data", "leave_out", "text", "settings")
+OPEN = [name for name in SETTINGS if name not in CLOSED]
 
 
 @st.composite

@@ -154,6 +154,7 @@ def test_fewer_steps_than_a_method_has_loops_are_refused_with_the_least(method: 
         (st.PerFedAvg(variant="FO"), 7, "multiple of 2; got 7, take 6 or 8"),
         (st.PerFedAvg(), 3, "multiple of 4; got 3, take 4"),
         (st.APFL(alpha_lr=0.0), 5, "multiple of 2; got 5, take 4 or 6"),
+        (st.FedRoD(), 5, "multiple of 2; got 5, take 4 or 6"),
         (DynamicLam(st.Ditto(), (0.1, 1.0, 2.0)), 10, "multiple of 3; got 10, take 9 or 12"),
         (DynamicLam(st.Ditto(), (0.1, 1.0, 2.0)), 3, "Ditto needs local_steps >= 2.*Each of the 3 candidates"),
     ],

@@ -84,6 +84,7 @@ SUMMARY = {  # what summary.json holds, besides the time
     "personal",
     "global",
     "chosen",
+    "personal_model",
     "choice",
     "warnings",
 }

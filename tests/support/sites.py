@@ -90,9 +90,10 @@ class Federation:
     share: str = "each"
     limits: SiteLimits = EXACT
     target: str = "outcome"
+    text: tuple[str, ...] = ()
 
     def member(self, name: str) -> Participant:
-        own = SiteConfig(str(self.paths[name]), self.target, self.key, self.share, limits=self.limits)
+        own = SiteConfig(str(self.paths[name]), self.target, self.key, self.share, text=self.text, limits=self.limits)
         return Participant(name, self.folder / name, own, log=lambda text: self.said.append(f"{name}: {text}"))
 
     def calls(self, names: Sequence[str] = NAMES) -> Calls:

@@ -433,6 +433,7 @@ def test_a_comparison_states_it_for_each_method(tmp_path: Path) -> None:
         (make("term"), {}, "the loss"),
         (make("qffl"), {"where": "client"}, "the loss"),
         (make("ifca"), {"where": "client"}, "the cluster"),
+        (make("fedfomo"), {"where": "client"}, "validation samples"),
         (make("fedamp"), {}, "takes no mean.*--dp-where client"),
         (make("rsa"), {}, "takes no mean"),
         (make("fedmgda"), {}, "takes no mean"),

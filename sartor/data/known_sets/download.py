@@ -22,10 +22,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sartor"
 
 
-def fetch(url: str, digest: str, target: Path, content: bool = True, timeout: float = 30.0) -> Path:
+def fetch(url: str, digest: str | None, target: Path, content: bool = True, timeout: float = 30.0) -> Path:
     """Download `url` to `target` unless its digest is wrong; never leaves a partial file.
 
-    `digest` is the md5 or sha256 of the uncompressed content, or with `content=False` of the file as it is.
+    `digest` is the md5 or sha256 of the uncompressed content, or with `content=False` of the file as it is; None: its
+    publisher states none.
     """
     need(url.startswith(("http://", "https://")), f"only http and https addresses are fetched; got {url!r}.")
     try:
@@ -38,7 +39,8 @@ def fetch(url: str, digest: str, target: Path, content: bool = True, timeout: fl
         with os.fdopen(handle, "wb") as out:
             _copy(url, out, timeout)
         try:
-            check_digest(partial, digest, content)
+            if digest is not None:
+                check_digest(partial, digest, content)
         except SartorError as error:
             reason = str(error).replace(f"{partial} is", "it is").replace("; delete it and load again.", ".")
             raise SartorError(f"{url} was refused: {reason}") from None

@@ -11,6 +11,8 @@ from .download import cache_folder, fetch
 IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 BATCHES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 CIFAR_TAR = "cifar-10-binary.tar.gz"
+HAR_ZIP = "UCI-HAR-Dataset.zip"
+PLAYS = "tinyshakespeare.txt"
 
 # The files of each set; where there are several forms, the first one found counts. Any may also have ".gz" at its end.
 WANTED: dict[str, list[tuple[str, ...]]] = {
@@ -25,11 +27,12 @@ WANTED: dict[str, list[tuple[str, ...]]] = {
     ],
     "medical-mnist": [("medical_mnist_15k_28.npz",)],
     "vehicle": [("vehicle_ditto_train.npz",)],
-    "har": [("har.npz",), ("natural/har.npz",)],
-    "shakespeare": [("tinyshakespeare.txt",), ("natural/tinyshakespeare.txt",)],
+    "har": [(HAR_ZIP,), ("har.npz",), ("natural/har.npz",)],
+    "shakespeare": [(PLAYS,), (f"natural/{PLAYS}",)],
 }
 
-# Published md5 of the uncompressed content (of CIFAR-10's tar: of the file itself).
+# Published md5 of the uncompressed content (of CIFAR-10's tar: of the file itself; of the plays: sha256). UCI publishes
+# none: what is in its file is counted when it is read.
 DIGESTS: dict[str, dict[str, str]] = {
     "mnist": dict(
         zip(
@@ -56,6 +59,7 @@ DIGESTS: dict[str, dict[str, str]] = {
         )
     ),
     "cifar10": {CIFAR_TAR: "c32a1d4ab5d03f1284b67883e8d87530"},
+    "shakespeare": {PLAYS: "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"},
 }
 
 ADDRESSES: dict[str, tuple[str, ...]] = {
@@ -65,6 +69,14 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
     ),
     "cifar10": ("https://www.cs.toronto.edu/~kriz/",),
+}
+# Sets of one file, which its publishers call otherwise: whole addresses.
+ONE_FILE: dict[str, tuple[str, ...]] = {
+    "har": (
+        "https://archive.ics.uci.edu/static/public/240/human+activity+recognition+using+smartphones.zip",
+        "https://archive.ics.uci.edu/ml/machine-learning-databases/00240/UCI%20HAR%20Dataset.zip",
+    ),
+    "shakespeare": ("https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",),
 }
 
 DEBIAN = {"fashion-mnist": Path("/usr/share/datasets/fashion-mnist")}
@@ -106,15 +118,17 @@ def obtain(name: str, root: str | Path | None, download: bool, base_url: str | N
 
 
 def _fetch_one(name: str, file: str, cache: Path, base_url: str | None, where: str) -> Path:
-    packed = file if file.endswith(".gz") else f"{file}.gz"
+    packed = file if file.endswith(".gz") or name in ONE_FILE else f"{file}.gz"
     if (cache / packed).is_file():
         return cache / packed
-    reasons = []
-    for base in (base_url,) if base_url else ADDRESSES[name]:
+    if name in ONE_FILE and not base_url:
+        addresses = ONE_FILE[name]
+    else:
+        addresses = tuple(f"{base.rstrip('/')}/{packed}" for base in ((base_url,) if base_url else ADDRESSES[name]))
+    reasons, digest = [], DIGESTS.get(name, {}).get(file)
+    for address in addresses:
         try:
-            return fetch(
-                f"{base.rstrip('/')}/{packed}", DIGESTS[name][file], cache / packed, content=not file.endswith(".gz")
-            )
+            return fetch(address, digest, cache / packed, content=not file.endswith(".gz"))
         except SartorError as error:
             reasons.append(str(error).rstrip("."))
     raise SartorError(

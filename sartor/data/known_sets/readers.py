@@ -11,13 +11,14 @@ import numpy as np
 
 from ...errors import SartorError, need, unknown
 from ..dataset import Dataset
-from ..file_formats import check_digest, read_cifar, read_idx, read_npz
+from ..file_formats import check_digest, read_cifar, read_har, read_idx, read_npz
 from ..inputs import Scale
 from .places import CIFAR_TAR, DIGESTS, folders, locate, obtain
 from .synthetic import synthetic
 
 GREY: Scale = ((0.1307,), (0.3081,))  # MNIST's mean and standard deviation; FLAME uses them for Fashion-MNIST as well
 FASHION = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+HAR_HOLDS = "10,299 windows [9, 128] of 30 people"
 ACTIVITIES = ("walking", "upstairs", "downstairs", "sitting", "standing", "lying")
 CIFAR = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -112,20 +113,28 @@ def vehicle(root: str | Path | None = None) -> Dataset:
     return Dataset(arrays["x"].astype(np.float32), arrays["y"].astype(np.float32), 2, "vehicle", keys)
 
 
-def har(root: str | Path | None = None) -> Dataset:
-    """Human activity recognition (Anguita et al. 2013): 9 channels of a phone's sensors × 128 steps, by person."""
-    layout = "x float [n, 9, 128], y 0..5 and subject as har.npz (UCI: Human Activity Recognition Using Smartphones)"
-    arrays = _npz("har", layout, root)
+def har(root: str | Path | None = None, download: bool = True, base_url: str | None = None) -> Dataset:
+    """Human activity recognition (Anguita et al. 2013): 9 channels of a phone's sensors × 128 steps, by person. From an
+    har.npz (x [n, 9, 128], y 0..5, subject), or from UCI's own archive, whose rows stand in another order."""
+    path = obtain("har", root, download, base_url)[0]
+    arrays = read_npz(path, ("x", "y", "subject")) if path.suffix == ".npz" else read_har(path)
+    x, y = arrays["x"], arrays["y"]
+    found = f"{len(x):,} windows {list(x.shape[1:])} of {len(np.unique(arrays['subject']))} people"
+    need(
+        path.suffix == ".npz" or found == HAR_HOLDS,
+        f"{path} is not the published file: it holds {found}, not {HAR_HOLDS}; delete it and load again.",
+    )
     keys = np.char.add("person ", arrays["subject"].astype(str))
-    return Dataset(arrays["x"].astype(np.float32), arrays["y"].astype(np.int64), 6, "har", keys, class_names=ACTIVITIES)
+    return Dataset(x.astype(np.float32), y.astype(np.int64), 6, "har", keys, class_names=ACTIVITIES)
 
 
-def shakespeare(root: str | Path | None = None, steps: int = 64) -> Dataset:
+def shakespeare(
+    root: str | Path | None = None, steps: int = 64, download: bool = True, base_url: str | None = None
+) -> Dataset:
     """Shakespeare's plays by role: of every `steps` characters of a role's lines the next ones are to be said. The last
     piece of a role is padded (−1) where it has at least half as many."""
     need(isinstance(steps, int) and 2 <= steps <= 1024, f"shakespeare needs steps in 2..1024; got {steps!r}.")
-    layout = "tinyshakespeare.txt (https://github.com/karpathy/char-rnn, data/tinyshakespeare/input.txt)"
-    text = _file("shakespeare", layout, root).read_text(encoding="utf-8")
+    text = obtain("shakespeare", root, download, base_url)[0].read_text(encoding="utf-8")
     lines: dict[str, list[str]] = {}
     for speech in text.split("\n\n"):
         role, colon, said = speech.strip("\n").partition(":\n")

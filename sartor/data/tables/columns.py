@@ -5,6 +5,7 @@
     flag      true/false, or numbers that are all 0 or 1: 1/0, not scaled; the same for missing values
     text      a feature for each text ("ward=east"); a missing text is a text of its own ("ward="). Of very many texts
               the most frequent have one each, and all others one together
+    sentences text that is embedded, as asked for: as many features as the encoder gives ("note[0]")
     empty, left out    no feature
 
 Which texts there are, and whether anything is missing, is the table's schema and the same for all clients. Numbers are
@@ -23,6 +24,7 @@ import numpy as np
 
 from ...errors import SartorError
 from .moments import Moments, columns_scale, moments, spread_of
+from .sentences import WIDTH
 
 WAYS = ("pooled", "own", "raw")
 NUMBERS = ("number", "flag", "date")
@@ -36,8 +38,8 @@ class Column:
     """A column of a table."""
 
     name: str
-    kind: str  # number, date, flag, text, empty or left out
-    texts: tuple[str, ...] = ()  # of a text column: those with a feature of their own
+    kind: str  # number, date, flag, text, sentences, empty or left out
+    texts: tuple[str, ...] = ()  # of a text column: those with a feature of their own; of sentences: the encoder
     missing: bool = False  # of numbers and flags: some are missing
     other: bool = False  # of a text column: all other texts have one feature together
 
@@ -46,6 +48,8 @@ class Column:
         """What its features are called."""
         if self.kind == "text":
             return [*(f"{self.name}={text}" for text in self.texts), *([self.name + OTHER] if self.other else [])]
+        if self.kind == "sentences":
+            return [f"{self.name}[{i}]" for i in range(WIDTH)]
         if self.kind in NUMBERS:
             return [self.name, self.name + MISSING] if self.missing else [self.name]
         return []
@@ -194,6 +198,7 @@ def words(columns: Sequence[Column], how: str) -> list[str]:
             + (f"the {len(column.texts)} most frequent values, one for all others" if column.other else "")
             + ("" if column.other else f"{len(column.texts)} values")
             + ("; a missing one is a value of its own" if "" in column.texts else ""),
+            "sentences": f"text, embedded by {''.join(column.texts)}; a missing one is zeros",
             "empty": "left out: all values are missing",
             "left out": "left out, as asked for",
         }[column.kind]

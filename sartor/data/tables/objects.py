@@ -23,6 +23,7 @@ def read_object(
     drop: Sequence[str] = (),
     spellings: str = "refuse",
     split: str | None = None,
+    text: Sequence[str] = (),
 ) -> Dataset:
     """A data set from (X, y), (X, y, groups), a dict of arrays, a pandas or pyarrow table, a Hugging Face data set or a
     Flower FederatedDataset or Partitioner, of which each partition is a client.
@@ -35,11 +36,11 @@ def read_object(
             return _images(parts, image, target, task)
         owners = None if client_key else [str(i) for i in range(len(parts))]
         sources = [as_source(f"partition {i}", part) for i, part in enumerate(parts)]
-        return from_sources("partitions", sources, owners, target, client_key, task, drop, spellings)
+        return from_sources("partitions", sources, owners, target, client_key, task, drop, spellings, text)
     if isinstance(thing, tuple):
         need(len(thing) in (2, 3), f"arrays are given as (X, y) or (X, y, groups); got a tuple of {len(thing)}.")
         if hasattr(thing[0], "columns"):
-            return _joined(*thing, task=task, drop=drop, spellings=spellings)
+            return _joined(*thing, task=task, drop=drop, spellings=spellings, text=text)
         x, y, groups = thing if len(thing) == 3 else (*thing, None)
         return from_arrays(x, y, groups, task=task)
     if isinstance(thing, Mapping) and hasattr(next(iter(thing.values()), None), "column_names"):
@@ -51,7 +52,7 @@ def read_object(
         return from_arrays(thing["x"], thing[target or "y"], thing[client_key] if client_key else None, task=task)
     if (image := _image(thing)) is not None:
         return _images([thing], image, target, task, client_key)
-    return from_sources("table", [as_source("table", thing)], None, target, client_key, task, drop, spellings)
+    return from_sources("table", [as_source("table", thing)], None, target, client_key, task, drop, spellings, text)
 
 
 def _joined(x: Any, y: Any, groups: Any = None, **options: Any) -> Dataset:

@@ -20,6 +20,7 @@ from . import scan
 from .client_keys import coded, sort_out
 from .columns import NUMBERS, Column, feature_names, places
 from .scan import Source
+from .sentences import WIDTH, embedded, encoder_name
 
 SUFFIXES = (".npz", *scan.SUFFIXES)
 TASKS = ("auto", "classification", "regression")
@@ -104,21 +105,29 @@ def read_table(
     task: str = "auto",
     drop: Sequence[str] = (),
     spellings: str = "refuse",
+    text: Sequence[str] = (),
 ) -> Dataset:
     """A data set from a file: .npz (x, y and the key's array), CSV or Parquet (a column each); or from a folder of
     tables, each of which is a client unless there is a key.
     """
     if path.is_dir():
-        return _from_folder(path, target, client_key, task, drop, spellings)
+        return _from_folder(path, target, client_key, task, drop, spellings, text)
     need(path.is_file(), f"there is no file {path}.")
     if path.suffix.lower() == ".npz":
         need(not drop, f"{path.name}: drop is for the columns of CSV and Parquet files.")
+        need(not text, f"{path.name}: text is for the columns of CSV and Parquet files.")
         return _from_npz(path, target or "y", client_key, task)
-    return from_sources(path.name, [scan.open_file(path)], None, target, client_key, task, drop, spellings)
+    return from_sources(path.name, [scan.open_file(path)], None, target, client_key, task, drop, spellings, text)
 
 
 def _from_folder(
-    folder: Path, target: str | None, client_key: str | None, task: str, drop: Sequence[str], spellings: str
+    folder: Path,
+    target: str | None,
+    client_key: str | None,
+    task: str,
+    drop: Sequence[str],
+    spellings: str,
+    text: Sequence[str],
 ) -> Dataset:
     paths = sorted(p for p in folder.iterdir() if p.is_file() and p.name.lower().endswith(scan.SUFFIXES))
     need(len(paths) > 0, f"{folder} holds no tables; their names end in {', '.join(scan.SUFFIXES)}.")
@@ -126,7 +135,7 @@ def _from_folder(
     kinds = {source.typed for source in sources}
     need(len(kinds) == 1, f"{folder} holds CSV and Parquet files; bring them to one kind.")
     names = None if client_key is not None else [path.name.partition(".")[0] for path in paths]
-    return from_sources(folder.name, sources, names, target, client_key, task, drop, spellings)
+    return from_sources(folder.name, sources, names, target, client_key, task, drop, spellings, text)
 
 
 def from_sources(
@@ -138,6 +147,7 @@ def from_sources(
     task: str = "auto",
     drop: Sequence[str] = (),
     spellings: str = "refuse",
+    text: Sequence[str] = (),
 ) -> Dataset:
     """A data set from tables with the same columns; `owners` says whose each table is, where no column does."""
     columns = sources[0].columns
@@ -149,16 +159,18 @@ def from_sources(
             need(not lacks, f"{one.name} has no column {', '.join(lacks)}, which {other.name} has.")
     if target is None:
         raise SartorError(f"{name}: say which column is the target (--target); there are {', '.join(columns)}.")
-    drop = (drop,) if isinstance(drop, str) else tuple(drop)
+    drop, text = ((names,) if isinstance(names, str) else tuple(names) for names in (drop, text))
     singly = [target] if client_key is None else [target, client_key]
-    for wanted in (*singly, *drop):
+    for wanted in (*singly, *drop, *text):
         if wanted not in columns:
             raise unknown(f"column of {name}", wanted, columns)
+    for both in {*text} & {*singly, *drop}:
+        raise SartorError(f"{name}: column {both} cannot be embedded as text: it is the target, the key or left out.")
     inside = [c for c in columns if c not in {*singly, *drop}]
     seen = scan.look(sources, [*singly, *inside])
     n = seen[target].rows
     need(n > 0, f"{name}: there are no rows.")
-    found = _columns(name, seen, [c for c in columns if c in drop or c in inside], drop)
+    found = _columns(name, seen, [c for c in columns if c in drop or c in inside], drop, text)
     kinds = {c: _single(name, seen[c]) for c in singly}
     x = np.zeros((n, len(feature_names(found))), dtype=np.float32)
     singles = {c: _Single(kind, n) for c, kind in kinds.items()}
@@ -184,11 +196,22 @@ def from_sources(
 
 
 def _columns(
-    name: str, seen: dict[str, scan.ColumnScan], columns: Sequence[str], drop: Sequence[str] = ()
+    name: str,
+    seen: dict[str, scan.ColumnScan],
+    columns: Sequence[str],
+    drop: Sequence[str] = (),
+    text: Sequence[str] = (),
 ) -> list[Column]:
-    """What a table's columns are, once they have been looked through."""
-    most = scan.texts_allowed({c: seen[c] for c in columns if c not in drop}, name)
-    found = [Column(c, "left out") if c in drop else seen[c].column(name, most) for c in columns]
+    """What a table's columns are, once they have been looked through; those in `text` are embedded."""
+    most = scan.texts_allowed({c: seen[c] for c in columns if c not in (*drop, *text)}, name)
+    found = [
+        Column(c, "left out")
+        if c in drop
+        else seen[c].sentences(name, encoder_name())
+        if c in text
+        else seen[c].column(name, most)
+        for c in columns
+    ]
     need(bool(feature_names(found)), f"{name}: no column is left for the features.")
     return found
 
@@ -280,6 +303,9 @@ def fill(x: np.ndarray, columns: Sequence[Column], values: dict[str, Any], table
                 x[:, at + 1] = np.isnan(x[:, at])
             continue
         where, texts = scan.to_texts(values[column.name])
+        if column.kind == "sentences":
+            x[:, at : at + WIDTH] = embedded(texts, column.texts[0], column.name)[where]
+            continue
         known = {text: at + i for i, text in enumerate(column.texts)}
         unknown_at = at + len(column.texts) if column.other else -1
         place = np.array([known.get(text, unknown_at) for text in texts], dtype=np.int64)[where]

@@ -230,6 +230,14 @@ class ColumnScan:
         often = sorted((-count, text) for text, count in self.texts.items() if count > 1)[:most]
         return Column(self.name, "text", tuple(sorted(text for _, text in often)), other=True)
 
+    def sentences(self, table: str, encoder: str) -> Column:
+        """The same as text to be embedded."""
+        if self.missing == self.rows or self.blank == self.rows:
+            return Column(self.name, "empty")
+        kind = self.kind(table)
+        need(kind == "text", f"{table}: column {self.name} holds {kind}s; text that is to be embedded is sentences.")
+        return Column(self.name, "sentences", (encoder,))
+
     def kind(self, table: str) -> str:
         """Number, flag, date or text; refuses other types."""
         from pyarrow import types as kind

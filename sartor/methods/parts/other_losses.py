@@ -57,6 +57,9 @@ class View(ABC):
     def validation(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         return self.local.validation(theta)
 
+    def class_shares(self) -> Tensor:
+        return self.local.class_shares()
+
     def take(self, places: Tensor) -> ClientStack:
         raise SartorError(f"{type(self).__name__} shows whole stacks only.")
 

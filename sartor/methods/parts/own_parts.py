@@ -40,6 +40,13 @@ def last_layers(owner: str, blocks: Blocks, count: int) -> list[str]:
     return [name for name in blocks if name.rpartition(".")[0] in layers[-count:]]
 
 
+def last_coordinates(blocks: Blocks, count: int) -> slice:
+    """The coordinates in θ of the last `count` layers; of a model with no more, all."""
+    owners = list(dict.fromkeys(name.rpartition(".")[0] for name in blocks))[-count:]
+    first = min(at.start for name, at in blocks.items() if name.rpartition(".")[0] in owners)
+    return slice(first, max(at.stop for at in blocks.values()))
+
+
 def matching(text: str, blocks: Blocks) -> list[str]:
     """The parameters that a list of words and globs means: "bias,norm,*.lora_B". A glob is for names of parameters or
     of modules that have them."""

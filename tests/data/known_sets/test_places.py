@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import os
 import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 
 from sartor.data import DATASETS, find, load
-from sartor.data.known_sets import places
+from sartor.data.known_sets import places, readers
 from sartor.data.known_sets.readers import SOURCES
 from sartor.errors import SartorError
 
@@ -231,3 +233,72 @@ def test_vehicle_has_signs_and_devices() -> None:
         and clients.y.is_floating_point()
         and clients.names[:3] == ["device 0", "device 1", "device 2"]
     )
+
+
+def activity_archive(nested: bool, people: int = 3) -> bytes:
+    """An archive as UCI's, of few windows: training and test people, channel c of window i has the value i + c/16."""
+
+    def table(rows: np.ndarray) -> str:
+        return "".join("  " + " ".join(f"{v:.7e}" for v in row) + "\n" for row in np.atleast_2d(rows))
+
+    inner, at = io.BytesIO(), 0
+    with zipfile.ZipFile(inner, "w") as file:
+        for part, count in (("train", 4), ("test", 2)):
+            windows = np.arange(at, at + count)
+            at += count
+            top = "UCI HAR Dataset/" + part
+            file.writestr(f"{top}/y_{part}.txt", table((windows % 6 + 1)[:, None]))
+            file.writestr(f"{top}/subject_{part}.txt", table((windows % people + 1)[:, None]))
+            kinds = ("body_acc", "body_gyro", "total_acc")
+            for c, name in enumerate(f"{kind}_{axis}" for kind in kinds for axis in "xyz"):
+                values = np.repeat((windows + c / 16)[:, None], 128, axis=1)
+                file.writestr(f"{top}/Inertial Signals/{name}_{part}.txt", table(values))
+    if not nested:
+        return inner.getvalue()
+    outer = io.BytesIO()
+    with zipfile.ZipFile(outer, "w") as file:
+        file.writestr("UCI HAR Dataset.names", "about")
+        file.writestr("UCI HAR Dataset.zip", inner.getvalue())
+    return outer.getvalue()
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_har_is_fetched_once_and_counted(
+    nested: bool, nowhere: None, serve: Serve, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages: dict[str, object] = {"/second.zip": activity_archive(nested)}
+    base = serve(pages)
+    monkeypatch.setitem(places.ONE_FILE, "har", (f"{base}/first.zip", f"{base}/second.zip"))
+    with pytest.raises(SartorError, match=r"holds 6 windows \[9, 128\] of 3 people, not 10,299 windows"):
+        load("har")
+    monkeypatch.setattr(readers, "HAR_HOLDS", "6 windows [9, 128] of 3 people")
+    pages.clear()  # it is in the cache folder now
+    data = load("har")
+    np.testing.assert_array_equal(data.x[:, :, 5], np.arange(6)[:, None] + np.arange(9) / 16)
+    assert data.y.tolist() == [0, 1, 2, 3, 4, 5] and data.keys is not None
+    assert data.keys.tolist() == ["person 1", "person 2", "person 3"] * 2
+    (cache / "har" / places.HAR_ZIP).write_bytes(activity_archive(nested)[:2000])
+    with pytest.raises(SartorError, match="truncated or damaged"):
+        load("har")
+
+
+def test_shakespeare_is_fetched_once_and_must_be_the_published_text(
+    nowhere: None, serve: Serve, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play = b"First Citizen:\nBefore we proceed any further, hear me speak.\n\nAll:\nSpeak, speak. We hear you well.\n"
+    base = serve({"/input.txt": play})
+    monkeypatch.setitem(places.ONE_FILE, "shakespeare", (f"{base}/input.txt",))
+    with pytest.raises(SartorError, match=r"tinyshakespeare.txt not found .* is not the published file") as caught:
+        load("shakespeare", steps=8)
+    assert "\n" not in str(caught.value) and not (cache / "shakespeare" / places.PLAYS).exists()
+    monkeypatch.setitem(places.DIGESTS, "shakespeare", {places.PLAYS: hashlib.sha256(play).hexdigest()})
+    data = load("shakespeare", steps=8)
+    assert data.keys is not None and set(data.keys) == {"First Citizen", "All"}
+    assert load("shakespeare", steps=8, download=False).x.shape == data.x.shape
+
+
+@needs_data
+def test_the_published_digest_is_that_of_the_text_at_hand() -> None:
+    found = find("shakespeare")
+    assert found is not None
+    assert hashlib.sha256(found[0].read_bytes()).hexdigest() == places.DIGESTS["shakespeare"][places.PLAYS]
