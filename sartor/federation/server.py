@@ -14,6 +14,7 @@ import torch
 
 from ..data import Clients
 from ..data.tables.moments import Moments
+from ..engines.local import LocalEngine
 from ..errors import SartorError, Silent, readable
 from ..judge.metrics import score_ranges
 from ..run.assemble import TYPES, assemble, complete
@@ -21,7 +22,9 @@ from ..run.play import CHECKPOINT, play_recipe
 from ..run.recipe import Recipe
 from ..run.result import Result
 from ..storage import read_json, write_json
+from ..wrappers.compression import DOWN, UP, Compressed
 from . import pooled_scale, table_schema
+from .coded_rounds import ServerCodes
 from .rounds.agreement import check
 from .rounds.messages import JOINING, Damaged, Message, Spec, decode, encode, size_of, spec_of
 from .rounds.remote_clients import GLOBAL
@@ -68,12 +71,12 @@ class Coordinator:
         patience = min(self.joining, self.waiting.seconds) if begun else self.joining
         self._ask(told, list(told), patience, self.waiting.clients)
         sites = {s: range(v["first"], v["first"] + len(v["counts"])) for s, v in roster["sites"].items()}
-        probe = _answers(recipe, table_schema.stand_in(clients))
+        probe, packing = _answers(recipe, table_schema.stand_in(clients), len(clients))
         welcome = {site: encode(m) for site, m in told.items() if site not in self.left_out}
         terms = (roster["run"], agreed(note))
         ranges = score_ranges(clients.classes is not None)
         self.hub = RemoteEngine(
-            *terms, sites, probe, self.transport, self.waiting, self.say, welcome, self.instance_ids, ranges
+            *terms, sites, probe, self.transport, self.waiting, self.say, welcome, self.instance_ids, ranges, packing
         )
         yield from play_recipe(recipe, clients, self.folder, self.hub)
         self._ask(Message("done", roster["run"]), list(sites), 10.0, enough=0)
@@ -267,11 +270,20 @@ def _three(row: Any) -> bool:
     )
 
 
-def _answers(recipe: Recipe, clients: Clients) -> dict[str, Spec]:
-    """By stage: what a client's answer holds, found by playing one round of one client with samples of zeros."""
+def _answers(recipe: Recipe, clients: Clients, count: int) -> tuple[dict[str, Spec], ServerCodes | None]:
+    """By stage: what a client's answer holds, found by playing one round of one client with samples of zeros; and how
+    answers of `count` clients are coded."""
     result = assemble(recipe.replace(engine="serial"), clients)
+    assert isinstance(result.run.engine, LocalEngine)
     one, sent = torch.zeros(1, dtype=torch.int64), downlinks(result)
     _, message = result.run.engine.map("train", 0, one, sent["train"])
-    trained = {f"message/{k}": v for k, v in message.items()} | {STEPS: torch.zeros(1, dtype=torch.int64)}
+    message = {k: v for k, v in message.items() if k not in (UP, DOWN)}
+    method, packing = result.run.method, None
+    if isinstance(method, Compressed):
+        start = {k: rows.start for k, rows in result.run.engine.states.items()}
+        packing = ServerCodes(method, start, count, spec_of(sent["train"]), spec_of(message))
+    trained = {STEPS: torch.zeros(1, dtype=torch.int64)}
+    if packing is None or not packing.codes_up:
+        trained |= {f"message/{k}": v for k, v in message.items()}
     _, scores = result.run.engine.map("evaluate", 0, one, sent["train"], sent["evaluate"].get(GLOBAL))
-    return {"train": spec_of(trained), "evaluate": spec_of(scores), "personal": {}}
+    return {"train": spec_of(trained), "evaluate": spec_of(scores), "personal": {}}, packing

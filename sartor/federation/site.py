@@ -22,13 +22,15 @@ from ..run.assemble import TYPES, assemble, columns_of, parameters, target_of
 from ..run.recipe import Recipe
 from ..run.result import Result
 from ..storage import read_json, save_tensors, write_json
+from ..wrappers.compression import Compressed
 from . import pooled_scale, table_schema
+from .coded_rounds import Coded, SiteCodes
 from .limits import OverLimit, SiteLimits
 from .released_scores import SHARES, released
 from .rounds.agreement import check, digest
 from .rounds.client_store import ClientStore, Looks
 from .rounds.messages import JOINING, Damaged, Message, decode, encode, spec_of
-from .rounds.remote_clients import RemoteClients
+from .rounds.remote_clients import GLOBAL, RemoteClients
 from .terms import downlinks, frozen_terms, shared, terms
 
 CURRENT = "run.json"  # which run a site takes part in
@@ -262,6 +264,13 @@ class Participant:
         engine = result.run.engine
         assert isinstance(engine, LocalEngine)
         engine.most_steps = limits.most_steps
+        specs = {stage: spec_of(down) for stage, down in downlinks(result).items()}
+        packing, method = None, result.run.method
+        if isinstance(method, Compressed):
+            packing = SiteCodes(method, specs["train"])
+            engine.method = Coded(method)
+            if packing.codes_down:
+                specs = {stage: {k: v for k, v in spec.items() if k == GLOBAL} for stage, spec in specs.items()}
         bench = StatelessEngine(engine)
         rows = {part: torch.from_numpy(clients.counts(part)) for part in ("validation", "test")}
 
@@ -274,7 +283,8 @@ class Participant:
             agreement=agreed(note),
             rounds=recipe.rounds,
             ids=range(first, first + len(own)),
-            down={stage: spec_of(down) for stage, down in downlinks(result).items()},
+            down=specs,
+            packing=packing,
             bench=bench,
             store=ClientStore(self.folder / run, run, bench.start),
             keep=lambda round, ids, models: self._keep(result, own, first, round, ids, models),

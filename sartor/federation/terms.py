@@ -49,7 +49,7 @@ def frozen_terms(recipe: Recipe, clients: Clients) -> dict[str, str]:
 
 
 def downlinks(result: Result) -> dict[str, State]:
-    """By stage: what the server sends, for one client."""
+    """By stage: what the server sends for one client, before it is coded."""
     run, one = result.run, torch.zeros(1, dtype=torch.int64)
     down = run.method.downlink(run.server, one, 0)
     common = run.method.shared(run.server)

@@ -242,13 +242,11 @@ class Traffic(Settings):
     compress: str | Compressor = setting(
         "none",
         "how messages are compressed: top-k(k=0.05), int8, ... (sartor list compressors)",
-        undeployed="messages are sent as they are",
         names="compressors",
     )
     compress_down: str | Compressor = setting(
         "none",
         "the same for what the server sends to clients",
-        undeployed="messages are sent as they are",
         names="compressors",
     )
     budget: str | int | None = setting(

@@ -17,6 +17,8 @@ from sartor.federation.rounds import decode, remote_engine
 from sartor.federation.rounds.remote_engine import Waiting
 from sartor.federation.server import Coordinator
 from sartor.federation.site import Participant, SiteConfig
+from sartor.run.assemble import clients_of
+from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 from sartor.run.result import Result
 from sartor.storage import load_tensors
@@ -131,6 +133,14 @@ def vectors(folder: Path, names: Sequence[str] = NAMES) -> dict[str, bytes]:
             found |= {f"{place} {k}": v.numpy().tobytes() for k, v in load_tensors(path)[0].items()}
     assert any(k.startswith("server/models") for k in found) and any(k.startswith(f"{names[0]}/models") for k in found)
     return found
+
+
+def simulated(recipe: Recipe, paths: dict[str, Path], folder: Path) -> Result:
+    """The same rows in one process."""
+    own = {"data": str(paths["all"]), "target": "outcome", "client_key": "hospital", "diagnostics": False}
+    recipe = recipe.replace(**own)
+    *_, result = play_recipe(recipe, clients_of(recipe), folder)
+    return result
 
 
 def personal(folder: Path, name: str, at: int = 0) -> np.ndarray:

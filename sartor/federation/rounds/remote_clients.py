@@ -12,7 +12,7 @@ import hashlib
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from ...core import Stage, State
 from ...errors import Diverged, SartorError
 from .client_store import Keeper, Look, Looks, Snapshot, stacked
 from .messages import Damaged, Message, Spec, decode, encode, packed, plain, row, size_of, unpacked
+from .packing import CODES, LENGTH, SitePacking, codes_in, joined
 
 # Why a request or a reply was not taken: its bytes, its run or sender, its settings, its round (old, ahead, or from a
 # state that is gone), its work (raised, NaN), or the disk.
@@ -69,10 +70,12 @@ class RemoteClients:
     scored: Callable[[int], bool] = lambda round: True  # whether an evaluation was agreed on for this round
     looks: Looks | None = None  # none: a simulation, where models are scored as often as one likes
     release: Callable[[Tensor, State], State] = lambda ids, scores: scores  # which scores leave, and how
+    packing: SitePacking | None = None  # none: models and messages go as they are
 
     def __post_init__(self) -> None:
         self._own = frozenset(self.ids)
-        self.most = max((size_of(spec, len(self.ids)) for spec in self.down.values()), default=0)
+        coded = 0 if self.packing is None else self.packing.most_down(len(self.ids))
+        self.most = max((size_of(spec, len(self.ids)) for spec in self.down.values()), default=0) + coded
 
     def answer(self, data: bytes) -> bytes:
         """The reply to a request. A request that cannot be taken changes nothing, is counted and is refused in a word:
@@ -80,11 +83,11 @@ class RemoteClients:
         try:
             request = decode(data, None if self.open else self.most)
             self._check(request)
-            down = self._received(request)
-            marks = _marked(request)
+            down, codes = self._received(request)
+            marks = _marked(request, codes)
             if not self.open:
                 self._check_once(request, marks)
-            return encode(self._reply(request, down, marks))
+            return encode(self._reply(request, _Sent(down, codes), marks))
         except Exception as e:
             return self._refuse(e)
 
@@ -135,12 +138,17 @@ class RemoteClients:
                 if not fresh or (trained is not None and trained.digest != mark):
                     raise _Refused("changed", f"scores of another model after round {request.round}")
 
-    def _received(self, request: Message) -> State:
-        """What the server sent, as tensors [c, ...]."""
+    def _received(self, request: Message) -> tuple[State, list[bytes]]:
+        """What the server sent, as tensors [c, ...], and what it sent as codes, for each client."""
         n = len(request.clients)
-        return plain(request.arrays, n) if self.open else unpacked(request.arrays, n, self.down[request.kind])
+        if self.open:
+            return plain(request.arrays, n), []
+        arrays, codes = dict(request.arrays), list[bytes]()
+        if self.packing is not None and self.packing.codes_down:
+            codes = self.packing.split(codes_in(arrays.pop(CODES, None), self.packing.most_down(n)), n)
+        return unpacked(arrays, n, self.down[request.kind]), codes
 
-    def _reply(self, request: Message, down: State, marks: Marks) -> Message:
+    def _reply(self, request: Message, down: _Sent, marks: Marks) -> Message:
         if request.kind == "train":
             arrays = self._train(request, down, marks)
         else:
@@ -150,7 +158,7 @@ class RemoteClients:
         named = (self.run, self.agreement, request.round, request.clients, request.since)
         return Message("answer", *named, arrays, {"stage": request.kind, "instance_id": self.instance_id})
 
-    def _look(self, request: Message, down: State, held: list[Snapshot], marks: Marks) -> State:
+    def _look(self, request: Message, down: _Sent, held: list[Snapshot], marks: Marks) -> State:
         """What a stage that changes nothing brings."""
         if request.kind == "states":
             states = stacked([h.state for h in held])
@@ -171,7 +179,7 @@ class RemoteClients:
         assert held is not None  # _check has looked
         return held
 
-    def _train(self, request: Message, down: State, marks: Marks) -> dict[str, np.ndarray]:
+    def _train(self, request: Message, down: _Sent, marks: Marks) -> dict[str, np.ndarray]:
         """The replies, from the disk where all are there, else computed from the states that the server names.
 
         Where some are missing all are computed again: the same bits, as nothing depends on what happened since.
@@ -190,17 +198,33 @@ class RemoteClients:
             done = []
             for at, before in enumerate(held):
                 own, reply = ({k: v.clone() for k, v in row(t, at).items()} for t in (state, message))
+                if LENGTH in reply:
+                    reply = {CODES: reply[CODES][: int(reply[LENGTH])].clone()}
                 now = (request.round, before.round, sent[at], before.visits + 1, int(steps[at]), own, reply)
                 done.append(Snapshot(*now))
             self.store.put(dict(zip(request.clients, done, strict=True)))
+        counted = {"steps": np.array([h.steps for h in done])}
+        if CODES in done[0].reply:
+            return {CODES: joined([h.reply[CODES].numpy().tobytes() for h in done])} | counted
         replies = packed(stacked([h.reply for h in done])) if done[0].reply else {}
-        return {f"message/{k}": v for k, v in replies.items()} | {"steps": np.array([h.steps for h in done])}
+        return {f"message/{k}": v for k, v in replies.items()} | counted
 
-    def _work(self, request: Message, down: State, held: list[Snapshot]) -> tuple[State, State, Tensor]:
+    def _work(self, request: Message, sent: _Sent, held: list[Snapshot]) -> tuple[State, State, Tensor]:
         visits = torch.tensor([h.visits for h in held])
         ids, state = torch.tensor(request.clients), stacked([h.state for h in held])
+        down, kept = dict(sent.down), State()
         common = down.pop(GLOBAL, None)
-        return self.bench(cast(Stage, request.kind), request.round, ids, state, visits, down, common)
+        if self.packing is not None and self.packing.codes_down:
+            down, kept = self.packing.received(sent.codes, state)
+        new, message, steps = self.bench(cast(Stage, request.kind), request.round, ids, state, visits, down, common)
+        return new | kept, message, steps
+
+
+class _Sent(NamedTuple):
+    """What a request brings: tensors [c, ...], and each client's codes where downlinks are coded."""
+
+    down: State
+    codes: list[bytes]
 
 
 class _Refused(SartorError):
@@ -224,11 +248,15 @@ def _why(error: Exception) -> str:
 Marks = list[tuple[str, str]]  # for each client: a hash of what it would train on, and of all that it was sent
 
 
-def _marked(request: Message) -> Marks:
-    whole = _hashes(request.arrays, len(request.clients))
-    if GLOBAL not in request.arrays:
+def _marked(request: Message, codes: list[bytes]) -> Marks:
+    clients, arrays = len(request.clients), {k: v for k, v in request.arrays.items() if not (codes and k == CODES)}
+    whole = _hashes(arrays, clients)
+    if codes:
+        coded = [hashlib.sha256(code).hexdigest() for code in codes]
+        return [(code, f"{code} {rest}") for code, rest in zip(coded, whole, strict=True)]
+    if GLOBAL not in arrays:
         return list(zip(whole, whole, strict=True))
-    down = _hashes({k: v for k, v in request.arrays.items() if k != GLOBAL}, len(request.clients))
+    down = _hashes({k: v for k, v in arrays.items() if k != GLOBAL}, clients)
     return list(zip(down, whole, strict=True))
 
 

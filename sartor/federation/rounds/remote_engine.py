@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ...core import Stage, State
 from ...errors import Diverged, SartorError, Silent, need, positive, readable
 from .messages import Damaged, Message, Spec, decode, encode, packed, plain, size_of, unpacked
+from .packing import CODES, ServerPacking, codes_in
 from .remote_clients import GLOBAL, REASONS
 
 STEPS = "steps"
@@ -65,7 +67,9 @@ class RemoteEngine:
         welcome: Mapping[str, bytes] | None = None,  # what a site that has not joined is told
         instance_ids: Mapping[str, str] | None = None,  # what each site said when it joined, and says with every answer
         ranges: Mapping[str, tuple[float, float]] | None = None,  # of scores, by the last word of their names
+        packing: ServerPacking | None = None,  # none: models and messages go as they are
     ) -> None:
+        self.packing = packing
         self.ranges = dict(ranges or {})
         self.instance_ids = dict(instance_ids or {})
         self.welcome = dict(welcome or {})
@@ -110,7 +114,8 @@ class RemoteEngine:
         ids, values = _joined(found)
         self.since[ids] = round
         self._steps += int(values.pop(STEPS).sum()) if found else 0
-        return ids, {k.removeprefix("message/"): v for k, v in values.items()}
+        notes = {} if self.packing is None else self.packing.heard(round, ids)
+        return ids, {k.removeprefix("message/"): v for k, v in values.items()} | notes
 
     def _requests(self, stage: str, round: int, ids: Tensor, down: State) -> dict[str, Message]:
         """A request for each site that has any of these clients."""
@@ -123,8 +128,18 @@ class RemoteEngine:
             here = torch.tensor([place[c] for c in mine])
             rows = {k: v[:1].expand(len(mine), *v.shape[1:]) if v.stride(0) == 0 else v[here] for k, v in down.items()}
             since = tuple(self.since[torch.tensor(mine)].tolist())
-            out[site] = Message(stage, self.run, self.agreement, round, tuple(mine), since, packed(rows))
+            arrays = self._packed(stage, round, mine, rows)
+            out[site] = Message(stage, self.run, self.agreement, round, tuple(mine), since, arrays)
         return out
+
+    def _packed(self, stage: str, round: int, clients: list[int], rows: State) -> dict[str, np.ndarray]:
+        """What the clients of one site are sent."""
+        if self.packing is None:
+            return packed(rows)
+        codes = self.packing.down(stage, round, clients, {k: v for k, v in rows.items() if k != GLOBAL})
+        if not self.packing.codes_down:
+            return packed(rows)
+        return packed({k: v for k, v in rows.items() if k == GLOBAL}) | {CODES: codes}
 
     def _gather(self, stage: str, round: int, asked: dict[str, Message], need_clients: int) -> dict[str, _Answer]:
         """Answers by site: of all, or of those that came in time; none where too few did."""
@@ -199,7 +214,11 @@ class RemoteEngine:
         n = len(reply.clients)
         if self.specs is None:
             return plain(reply.arrays, n)
-        found = unpacked(reply.arrays, n, self.specs.get(stage, {}), stage != "train")
+        arrays, coded = dict(reply.arrays), State()
+        if stage == "train" and self.packing is not None and self.packing.codes_up:
+            codes = codes_in(arrays.pop(CODES, None), n * self.packing.most_up(reply.round))
+            coded = self.packing.up(reply.round, reply.clients, codes)
+        found = unpacked(arrays, n, self.specs.get(stage, {}), stage != "train") | coded
         if stage == "evaluate":
             check_scores(found, self.ranges)
         elif stage == "train" and not bool(((found[STEPS] >= 0) & (found[STEPS] < _STEPS)).all()):
@@ -210,7 +229,12 @@ class RemoteEngine:
         """The most bytes that what comes now may have: no answer is waited for, or one to this request is."""
         if self.specs is None:
             return None
-        return size_of({}, 0) if request is None else size_of(self.specs.get(stage, {}), len(request.clients))
+        if request is None:
+            return size_of({}, 0)
+        clients, coded = len(request.clients), 0
+        if stage == "train" and self.packing is not None and self.packing.codes_up:
+            coded = clients * self.packing.most_up(request.round)
+        return size_of(self.specs.get(stage, {}), clients) + coded
 
     def _patient(self, site: str) -> bool:
         """Whether a site that keeps asking for more is still given it in this round."""
@@ -265,11 +289,14 @@ class RemoteEngine:
 
     def save(self) -> State:
         """After which round each client was last heard, and how long each site has been silent."""
-        return {"since": self.since.clone(), "silent": torch.tensor([self.silent[s] for s in self.roster])}
+        packing = {} if self.packing is None else {f"packing/{k}": v for k, v in self.packing.save().items()}
+        return {"since": self.since.clone(), "silent": torch.tensor([self.silent[s] for s in self.roster])} | packing
 
     def restore(self, states: State) -> None:
         self.since.copy_(states["since"])
         self.silent = dict(zip(self.roster, states["silent"].tolist(), strict=True))
+        if self.packing is not None:
+            self.packing.restore({k.removeprefix("packing/"): v for k, v in states.items() if k.startswith("packing/")})
 
     def settle(self) -> None:
         """States are at the sites."""
