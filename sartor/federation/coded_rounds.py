@@ -34,7 +34,7 @@ class OneClient:
     ids: np.ndarray  # [1]
 
 
-class _Sent(NamedTuple):
+class _Unheard(NamedTuple):
     """A client that was asked and has not yet been heard."""
 
     down: State  # [1, ...] as the client gets it
@@ -50,7 +50,7 @@ class ServerCodes:
         self.codes_down, self.codes_up = method.down is not None, method.up is not None
         own = method.server_memory(start)
         self.own = {k: v.expand(clients, *v.shape).clone() for k, v in own.items()}
-        self._asked: dict[int, _Sent] = {}
+        self._asked: dict[int, _Unheard] = {}
         self._heard: dict[int, tuple[State, int]] = {}  # what to keep of a client, and the bytes of its answer
 
     def down(self, stage: str, round: int, clients: Sequence[int], rows: State) -> np.ndarray:
@@ -61,7 +61,7 @@ class ServerCodes:
             got, codes, kept = self.method.coded_down(self._own(client), row, OneClient(round, np.array([client])))
             sent.append(message(codes, 0))
             if stage == "train":
-                self._asked[client] = _Sent(got, kept, len(sent[-1]))
+                self._asked[client] = _Unheard(got, kept, len(sent[-1]))
         return joined(sent)
 
     def most_up(self, round: int) -> int:

@@ -6,11 +6,13 @@ rounds of messages over many rows tell. The site says which limit a refusal is a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..errors import SartorError, need
+from ..errors import need
 from ..run.recipe import About, Recipe, setting
+from .rounds.refused import Refused
 
 if TYPE_CHECKING:
     from ..core import Method
@@ -20,12 +22,11 @@ _ROUNDS = 10_000  # of a run, where the site does not say more
 _COPIES = 8  # of a client's model in memory at a time: its states, the slots of its store, its message, a gradient
 
 
-class OverLimit(SartorError):
+class OverLimit(Refused):
     """A request that goes beyond what this site allows; the server is told the limit's name."""
 
     def __init__(self, limit: str, text: str) -> None:
-        super().__init__(f"{text} ({limit.replace('_', '-')})")
-        self.limit = limit
+        super().__init__("limit", f"{text} ({limit.replace('_', '-')})", limit)
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,22 @@ class SiteLimits:
     most_parameters: int = setting(100_000_000, "parameters of a model", least=1)
     most_clients: int = setting(100_000, "clients of the whole federation", least=1)
     most_bytes: int = setting(4 << 30, "bytes of memory for this site's rows and models", least=1 << 20)
+    most_epsilon: float | None = setting(
+        None, "epsilon that a run may spend of a client's privacy [any, also without noise]"
+    )
+    most_epsilon_total: float | None = setting(None, "epsilon that all runs of this kit together may spend [any]")
+    epsilon_delta: float = setting(1e-5, "the delta at which those are counted")
 
     def __post_init__(self) -> None:
+        for name in ("most_epsilon", "most_epsilon_total"):
+            value = getattr(self, name)
+            good = value is None or (_is_number(value) and 0 < value < math.inf)
+            need(good, f"a site's {name.replace('_', '-')} is a number above 0; got {value!r}.")
+        good = _is_number(self.epsilon_delta) and 0 < self.epsilon_delta < 1
+        need(good, f"a site's epsilon-delta is a number in (0, 1); got {self.epsilon_delta!r}.")
         for name, about in LIMITS.items():
+            if "float" in about.type:
+                continue
             value = getattr(self, name)
             good = (value is None and about.default is None) or (type(value) is int and value >= (about.least or 1))
             need(good, f"a site's {name.replace('_', '-')} is a whole number of at least {about.least}; got {value!r}.")
@@ -75,6 +89,11 @@ class SiteLimits:
             _hold("most_rounds", recipe.rounds <= before.rounds, text)
         often = recipe.evaluate_every >= before.evaluate_every
         _hold("evaluations", often, f"scores every {recipe.evaluate_every} rounds in place of {before.evaluate_every}")
+
+    @property
+    def private(self) -> bool:
+        """Whether this site has a say in how private a run is."""
+        return self.most_epsilon is not None or self.most_epsilon_total is not None
 
     def check_size(self, clients: int, rows: int, features: int, width: int) -> None:
         """Refuse a federation or a table that is too large, before memory is taken for it."""
@@ -107,6 +126,10 @@ class SiteLimits:
 LIMITS: dict[str, About] = {
     f.name: About(**{**vars(f.metadata["about"]), "group": "limits", "type": str(f.type)}) for f in fields(SiteLimits)
 }
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _batches(part: Any) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,14 +18,16 @@ from ..data.dataset import Agreed
 from ..engines.local import LocalEngine
 from ..engines.stateless import StatelessEngine
 from ..errors import SartorError, need, one_of
-from ..run.assemble import TYPES, assemble, columns_of, parameters, target_of
+from ..run.assemble import TYPES, assemble, columns_of, parameters, privacy, target_of
 from ..run.recipe import Recipe
 from ..run.result import Result
 from ..storage import read_json, save_tensors, write_json
 from ..wrappers.compression import Compressed
-from . import pooled_scale, table_schema
+from ..wrappers.privacy import NoiseSource
+from . import os_noise, pooled_scale, table_schema
 from .coded_rounds import Coded, SiteCodes
 from .limits import OverLimit, SiteLimits
+from .privacy_ledger import PrivacyLedger
 from .released_scores import SHARES, released
 from .rounds.agreement import check, digest
 from .rounds.client_store import ClientStore, Looks
@@ -53,6 +55,10 @@ class SiteConfig:
 
     def __post_init__(self) -> None:
         one_of("a site", "share metrics", self.share, SHARES)
+        need(
+            self.share == "none" or not self.limits.private,
+            "a site that limits epsilon sends no scores, as they have no noise: start it with --share metrics=none.",
+        )
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> SiteConfig:
@@ -86,8 +92,10 @@ class Participant:
     folder: Path  # its own: states, models
     own: SiteConfig
     log: Callable[[str], None] = lambda text: None
+    noise: NoiseSource = os_noise.standard_normal  # tests hand in what a simulation draws
     site: RemoteClients | None = None
     finished: bool = False
+    ledger: PrivacyLedger | None = None  # of the run that this site takes part in, where it is private
     _table: Dataset | None = field(default=None, repr=False)
 
     @property
@@ -119,6 +127,8 @@ class Participant:
                 self._again(run)
             if self.site is not None and request.kind == "done":
                 self.finished = True
+                if self.ledger is not None:
+                    self.log(f"the run is over; it has spent {self.ledger.words()}")
                 return encode(Message("noted", run))
         except _Told as e:
             return self._refuse(run, "agreement", str(e), {"text": str(e)})
@@ -159,7 +169,7 @@ class Participant:
         """What the server must know of this site before it can say who is who: columns and numbers of samples."""
         recipe = self._recipe(request.note)
         own = self._split(recipe, self.table)
-        self._check_terms(recipe, own)
+        self._check_terms(request.run, recipe, own)
         note = {
             "schema": table_schema.of(self.table),
             "counts": np.diff(own.bounds, axis=1).tolist(),
@@ -172,7 +182,7 @@ class Participant:
         recipe: Recipe = _told(lambda: shared(Recipe.of(note["recipe"], "the server's recipe")))
         return recipe
 
-    def _check_terms(self, recipe: Recipe, own: Clients) -> None:
+    def _check_terms(self, run: str, recipe: Recipe, own: Clients) -> None:
         """Hold the server to this site's own recipe, and to its limits."""
         mine, limits = self.own.mine, self.own.limits
         if mine is not None:
@@ -180,6 +190,10 @@ class Participant:
         limits.check_recipe(recipe, mine)
         limits.check_rows(own)
         limits.check_model(self._parameters(recipe, own), own)
+        asked = privacy(recipe)
+        if limits.private and (asked is None or asked.noise is not None):  # an epsilon becomes noise in the welcome
+            noise = None if asked is None else asked.noise
+            PrivacyLedger(self.folder, run, noise, own.names, limits).check_first()
 
     def _parameters(self, recipe: Recipe, own: Clients) -> int:
         try:
@@ -202,7 +216,7 @@ class Participant:
         if place.exists() and read_json(place)["asked"] != asked:
             raise OverLimit("measured", "the server asks for statistics of other rows than before in the same run")
         table = self._fitted(recipe, schema, 1)
-        self._check_terms(recipe, self._split(recipe, table, first))
+        self._check_terms(request.run, recipe, self._split(recipe, table, first))
         arrays = pooled_scale.measured(table, recipe, schema, first, self.own.limits.least_rows)
         write_json(place, {"asked": asked, "schema": schema, "first": first})
         write_json(self.folder / CURRENT, {"run": request.run, "start": self.own.start})
@@ -255,11 +269,11 @@ class Participant:
         own = self._split(recipe, table, first, scale)
         finite = bool(torch.isfinite(own.x).all()) and bool(torch.isfinite(own.y.double()).all())
         need(finite, "the server's scale makes numbers of this site too large to compute with.")
-        self._check_terms(recipe, own)
+        self._check_terms(run, recipe, own)
         clients = table_schema.among(own, first, m, total, largest)
         ours = _told(lambda: terms(recipe, clients) | frozen_terms(recipe, clients))
         _told(lambda: check(note["terms"], ours, "the server"))
-        result = assemble(recipe, clients)
+        result = assemble(recipe, clients, noise=self.noise)
         limits.check_batches(result.run.method, own)
         engine = result.run.engine
         assert isinstance(engine, LocalEngine)
@@ -272,6 +286,9 @@ class Participant:
             if packing.codes_down:
                 specs = {stage: {k: v for k, v in spec.items() if k == GLOBAL} for stage, spec in specs.items()}
         bench = StatelessEngine(engine)
+        self.ledger = None
+        if result.private is not None:
+            self.ledger = PrivacyLedger(self.folder, run, result.private.noise, own.names, limits)
         rows = {part: torch.from_numpy(clients.counts(part)) for part in ("validation", "test")}
 
         def release(ids: Tensor, scores: State) -> State:
@@ -285,6 +302,7 @@ class Participant:
             ids=range(first, first + len(own)),
             down=specs,
             packing=packing,
+            spend=None if self.ledger is None else self._spend(self.ledger, first),
             bench=bench,
             store=ClientStore(self.folder / run, run, bench.start),
             keep=lambda round, ids, models: self._keep(result, own, first, round, ids, models),
@@ -294,6 +312,10 @@ class Participant:
             looks=Looks(self.folder / run),
             release=release,
         )
+
+    def _spend(self, ledger: PrivacyLedger, first: int) -> Callable[[int, Sequence[int]], None]:
+        """What is entered before messages with noise are made."""
+        return lambda round, clients: ledger.enter(round, [client - first for client in clients])
 
     def _keep(self, result: Result, own: Clients, first: int, round: int, ids: Tensor, models: State) -> None:
         """Personal models of this site's clients, with their names and how their samples are read; they never leave."""

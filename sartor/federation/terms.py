@@ -10,7 +10,7 @@ from .. import __version__
 from ..core import State
 from ..data import Clients
 from ..errors import need
-from ..run.assemble import complete, frozen_weights, resolve
+from ..run.assemble import complete, frozen_weights, privacy, resolve
 from ..run.recipe import SETTINGS, Recipe
 from ..run.result import Result
 
@@ -30,6 +30,12 @@ def shared(recipe: Recipe) -> Recipe:
             not (given and about.undeployed),
             f"a real federation has no {name} yet, as {about.undeployed}; got {value}. Simulate it with sartor run.",
         )
+    asked = privacy(recipe)
+    need(
+        asked is None or asked.where == "client",
+        "noise at the server needs a server that is trusted with every message; in a real federation each site adds "
+        'noise of its own: dp_where = "client".',
+    )
     own = {name: about.default for name, about in SETTINGS.items() if about.own}
     own |= {"data": "federation", "partition": "natural", "leave_out": []}
     return resolve(recipe).replace(**own | {"checkpoint_every": 1, "workers": 1, "diagnostics": False})

@@ -43,6 +43,7 @@ from ..wrappers import (
     check_attackers,
     hostile_clients,
 )
+from ..wrappers.privacy import NoiseSource
 from . import memory, privacy_account
 from .bytes import Goal, parse_bytes
 from .named_parts import aggregator, attack, compressor, dotted, given_lengths, method_from, to_table, with_local_steps
@@ -253,13 +254,17 @@ def natural_loss(clients: Clients) -> str:
 # --- from a recipe to a run -------------------------------------------------------------------------------------------
 
 
-def assemble(recipe: Recipe, clients: Clients, folder: Path | None = None) -> Result:
-    """The run of a recipe, ready to play."""
-    return assembled(recipe, clients, folder)[0]
+def assemble(recipe: Recipe, clients: Clients, folder: Path | None = None, noise: NoiseSource | None = None) -> Result:
+    """The run of a recipe, ready to play. `noise`: where a real site's comes from; none: from the seed."""
+    return assembled(recipe, clients, folder, noise=noise)[0]
 
 
 def assembled(
-    recipe: Recipe, clients: Clients, folder: Path | None = None, tasks: Tasks | None = None
+    recipe: Recipe,
+    clients: Clients,
+    folder: Path | None = None,
+    tasks: Tasks | None = None,
+    noise: NoiseSource | None = None,
 ) -> tuple[Result, Recipe]:
     """The same, and the complete recipe. `tasks` are those that runs of one study have made already: they are used
     again, by one run at a time."""
@@ -291,6 +296,7 @@ def assembled(
         folder=folder,
         about=about,
         task=task,
+        noise=noise,
     )
     if tasks is not None and result.frozen is None:  # frozen parts are given other inputs
         tasks.setdefault(mark, result.task)
@@ -341,6 +347,7 @@ def prepare(
     folder: Path | None = None,
     about: dict[str, Any] | None = None,
     task: ModelTask | None = None,
+    noise: NoiseSource | None = None,
 ) -> Result:
     """Everything a run needs, before its first round; `fit` says what the arguments are. `task`: what another run has
     made of the same model, loss and shapes of data.
@@ -393,7 +400,7 @@ def prepare(
     if privacy is not None and sends and 1 <= cohort <= len(clients):  # another cohort is refused by the run
         draws = privacy_account.CohortDraws(len(clients), cohort, federation.sampling, seed)
         privacy = _private(privacy, draws, rounds, federation, evaluation)
-        played = Private(method, privacy, cohort, seed)
+        played = Private(method, privacy, cohort, seed, noise)
         server, start = played.init(problem)
     played = Hostile(played, hostility, hostile, seed, cohort) if hostile else played
     up, down = _compressor(traffic.compress), _compressor(traffic.compress_down)

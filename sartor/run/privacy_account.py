@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -59,20 +60,36 @@ def composed(where: str, draws: CohortDraws, rounds: int) -> tuple[float, int]:
     return 1.0, int(asked.max())
 
 
+def _accountants() -> tuple[Any, Any]:
+    try:
+        from opacus.accountants import PRVAccountant, RDPAccountant
+    except ImportError as e:
+        raise SartorError("differential privacy needs Opacus: pip install 'sartor[privacy]'.") from e
+    return PRVAccountant, RDPAccountant
+
+
+def composed_epsilon(history: Sequence[tuple[float, float, int]], delta: float) -> float:
+    """ε at δ of Gaussian mechanisms one after the other: (noise, rate of the Poisson sample, how often)."""
+    played = [event for event in history if event[2] > 0]
+    if not played or any(noise == 0 for noise, _, _ in played):
+        return math.inf if played else 0.0
+    _, RDPAccountant = _accountants()
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # of orders at the end of the range, and of q = 1, where log(1 − q) is −∞
+        rdp = RDPAccountant()
+        rdp.history = list(played)
+        return max(0.0, float(rdp.get_epsilon(delta, alphas=ORDERS)))
+
+
 @lru_cache(maxsize=1024)
 def epsilon(noise: float, rate: float, count: int, delta: float, accountant: str) -> float:
     """ε at δ of `count` Gaussian mechanisms, each on a Poisson sample of this rate."""
     if noise == 0 or count == 0:
         return math.inf if count else 0.0
-    try:
-        from opacus.accountants import PRVAccountant, RDPAccountant
-    except ImportError as e:
-        raise SartorError("differential privacy needs Opacus: pip install 'sartor[privacy]'.") from e
+    PRVAccountant, _ = _accountants()
+    found = composed_epsilon([(noise, rate, count)], delta)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # of orders at the end of the range, and of q = 1, where log(1 − q) is −∞
-        rdp = RDPAccountant()
-        rdp.history = [(noise, rate, count)]
-        found = float(rdp.get_epsilon(delta, alphas=ORDERS))
+        warnings.simplefilter("ignore")
         if accountant == "prv" and found < _FAR:
             prv = PRVAccountant()
             prv.history = [(noise, rate, count)]

@@ -221,12 +221,10 @@ class PrivacySettings(Settings):
     dp_noise: float | None = setting(
         None,
         "differential privacy: the noise, as a multiple of the clip",
-        undeployed="noise would be drawn from the seed that everybody knows",
     )
     dp_epsilon: float | None = setting(
         None,
         "differential privacy: choose the noise for this epsilon",
-        undeployed="noise would be drawn from the seed that everybody knows",
     )
     dp_clip: float | None = setting(None, "clip the change a client sends to this length [1]")
     dp_delta: float | None = setting(None, "the delta of the guarantee [1e-5]")

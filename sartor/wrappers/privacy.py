@@ -12,15 +12,18 @@ cannot, as taking an old message back would take its noise back: a client that s
 
     w = w + (1/m) ( Σ_i Δ'_i + zC·N(0, I) )   over those that answered; with everyone this is the method's own mean
 
-Noise is a function of the seed, so that a simulation can be repeated; a federation that is for real keeps the seed
-secret. docs/privacy.md says what the guarantee covers, method by method; accounting.py computes it.
+Noise is a function of the seed, so that a simulation can be repeated; in a federation that is for real a site draws it
+from its own entropy (federation/os_noise.py). docs/privacy.md says what the guarantee covers, method by method;
+run/privacy_account.py computes it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,6 +34,7 @@ from ..errors import need, not_negative, one_of, positive
 from ..seeds import stream
 from .base import Wrapper, sent
 
+NoiseSource = Callable[[int, int, int], np.ndarray]  # (size, round, client) → [size] N(0, 1)
 PLACES, ACCOUNTANTS = ("server", "client"), ("rdp", "prv")
 
 
@@ -74,8 +78,12 @@ def clipped(messages: Tensor, base: Tensor, clip: float) -> Tensor:
 class Private(Wrapper):
     """`method` with messages that are clipped and noisy."""
 
-    def __init__(self, method: Method, privacy: Privacy, cohort: int, seed: int) -> None:
+    def __init__(
+        self, method: Method, privacy: Privacy, cohort: int, seed: int, source: NoiseSource | None = None
+    ) -> None:
+        """`source`: where a real site's noise comes from; none: it is a function of the seed."""
         super().__init__(method)
+        self.source = source
         assert privacy.noise is not None, "the noise is found before the run is made"
         self.privacy, self.cohort, self.seed = privacy, cohort, seed
         self.clip, self.noise = privacy.clip, privacy.noise
@@ -120,9 +128,15 @@ class Private(Wrapper):
 
     def _draw(self, like: Tensor, round: int, client: int | None = None) -> Tensor:
         """[k] zC·N(0, I), of a client or of the server."""
-        purpose = "privacy" if client is None else "privacy of a client"
-        drawn = stream(self.seed, purpose, round, client or 0).standard_normal(like.shape[1])
+        if client is None:
+            drawn = stream(self.seed, "privacy", round, 0).standard_normal(like.shape[1])
+        else:
+            drawn = (self.source or self.simulated)(like.shape[1], round, client)
         return self.std * torch.from_numpy(drawn).to(like)
+
+    def simulated(self, size: int, round: int, client: int) -> np.ndarray:
+        """[size] N(0, 1) of a client."""
+        return stream(self.seed, "privacy of a client", round, client).standard_normal(size)
 
     def _vector(self, messages: State) -> tuple[str, Tensor]:
         """The only thing that a client may send."""

@@ -11,7 +11,7 @@ from unittest import mock
 
 import numpy as np
 
-from sartor.federation import server
+from sartor.federation import os_noise, server
 from sartor.federation.limits import SiteLimits
 from sartor.federation.rounds import decode, remote_engine
 from sartor.federation.rounds.remote_engine import Waiting
@@ -22,6 +22,7 @@ from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 from sartor.run.result import Result
 from sartor.storage import load_tensors
+from sartor.wrappers.privacy import NoiseSource
 
 NAMES = ("a", "b", "c")
 SMALL: dict[str, Any] = {"model": "mlp(6)", "rounds": 4, "evaluate_every": 2, "partition": "natural", "seed": 3}
@@ -92,10 +93,12 @@ class Federation:
     share: str = "each"
     limits: SiteLimits = EXACT
     target: str = "outcome"
+    noise: NoiseSource = os_noise.standard_normal
 
     def member(self, name: str) -> Participant:
         own = SiteConfig(str(self.paths[name]), self.target, self.key, self.share, limits=self.limits)
-        return Participant(name, self.folder / name, own, log=lambda text: self.said.append(f"{name}: {text}"))
+        said = lambda text: self.said.append(f"{name}: {text}")  # noqa: E731
+        return Participant(name, self.folder / name, own, log=said, noise=self.noise)
 
     def calls(self, names: Sequence[str] = NAMES) -> Calls:
         return Calls({name: self.member(name).answer for name in names})
