@@ -335,6 +335,7 @@ class Method(ABC):
     train_all: bool = False
     models: ClassVar[str] = "any"  # which models it is for: any, "one layer", or "one output" of one layer
     uncompressed: ClassVar[str] = ""  # why its messages cannot be compressed; empty: they can
+    unsummed: ClassVar[str] = ""  # why the mean of all messages is not enough for its server; empty: it is
     keeps_last: ClassVar[bool] = False
     sends: tuple[Sent, ...] = (Sent("w"),)  # the vectors in its messages
     weighting: str = "uniform"  # clients count alike, or by "size": their number of samples

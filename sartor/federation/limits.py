@@ -10,9 +10,8 @@ import math
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..errors import need
+from ..errors import Refused, need
 from ..run.recipe import About, Recipe, setting
-from .rounds.refused import Refused
 
 if TYPE_CHECKING:
     from ..core import Method

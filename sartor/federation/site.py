@@ -27,10 +27,12 @@ from ..wrappers.privacy import NoiseSource
 from . import os_noise, pooled_scale, table_schema
 from .coded_rounds import Coded, SiteCodes
 from .limits import OverLimit, SiteLimits
+from .masks import Identity, SiteMasks
 from .privacy_ledger import PrivacyLedger
 from .released_scores import SHARES, released
 from .rounds.agreement import check, digest
 from .rounds.client_store import ClientStore, Looks
+from .rounds.masking import KEY
 from .rounds.messages import JOINING, Damaged, Message, decode, encode, spec_of
 from .rounds.remote_clients import GLOBAL, RemoteClients
 from .terms import downlinks, frozen_terms, shared, terms
@@ -93,6 +95,7 @@ class Participant:
     own: SiteConfig
     log: Callable[[str], None] = lambda text: None
     noise: NoiseSource = os_noise.standard_normal  # tests hand in what a simulation draws
+    identity: Identity | None = None  # the kit's certificate: needed for secure aggregation
     site: RemoteClients | None = None
     finished: bool = False
     ledger: PrivacyLedger | None = None  # of the run that this site takes part in, where it is private
@@ -248,7 +251,10 @@ class Participant:
         write_json(self.folder / CURRENT, {"run": request.run, "start": self.own.start})
         self.finished = False
         self.log(f"joined run {request.run[:8]} with {len(self.site.ids)} clients")
-        return Message("ready", request.run, self.site.agreement, note={"instance_id": self.instance_id})
+        note: dict[str, Any] = {"instance_id": self.instance_id}
+        if isinstance(self.site.masks, SiteMasks):
+            note[KEY] = list(self.site.masks.signed_key())
+        return Message("ready", request.run, self.site.agreement, note=note)
 
     def _again(self, run: str) -> None:
         """A run that this site joined before it was last started."""
@@ -302,6 +308,7 @@ class Participant:
             ids=range(first, first + len(own)),
             down=specs,
             packing=packing,
+            masks=self._masks(run, recipe),
             spend=None if self.ledger is None else self._spend(self.ledger, first),
             bench=bench,
             store=ClientStore(self.folder / run, run, bench.start),
@@ -312,6 +319,15 @@ class Participant:
             looks=Looks(self.folder / run),
             release=release,
         )
+
+    def _masks(self, run: str, recipe: Recipe) -> SiteMasks | None:
+        """This site's half of secure aggregation, where it was asked for."""
+        if not recipe.secure_aggregation:
+            return None
+        good = self.identity is not None
+        _told(lambda: need(good, f"secure aggregation needs a kit's certificate, and site {self.name} has none."))
+        assert self.identity is not None
+        return SiteMasks(self.folder / run, run, self.identity, recipe.secure_sites)
 
     def _spend(self, ledger: PrivacyLedger, first: int) -> Callable[[int, Sequence[int]], None]:
         """What is entered before messages with noise are made."""

@@ -32,9 +32,9 @@ def shared(recipe: Recipe) -> Recipe:
         )
     asked = privacy(recipe)
     need(
-        asked is None or asked.where == "client",
+        asked is None or asked.where == "client" or recipe.secure_aggregation,
         "noise at the server needs a server that is trusted with every message; in a real federation each site adds "
-        'noise of its own: dp_where = "client".',
+        'noise of its own: dp_where = "client", or secure_aggregation = true and only the sum carries it.',
     )
     own = {name: about.default for name, about in SETTINGS.items() if about.own}
     own |= {"data": "federation", "partition": "natural", "leave_out": []}

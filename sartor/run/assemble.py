@@ -44,6 +44,7 @@ from ..wrappers import (
     hostile_clients,
 )
 from ..wrappers.privacy import NoiseSource
+from ..wrappers.secure_sum import LEAST, SecureSum
 from . import memory, privacy_account
 from .bytes import Goal, parse_bytes
 from .named_parts import aggregator, attack, compressor, dotted, given_lengths, method_from, to_table, with_local_steps
@@ -57,6 +58,8 @@ _LATER = (
     "class_weights",
     "personal",
     "folds",
+    "secure_aggregation",
+    "secure_sites",
 )  # settings that runs of before do not have: where they change nothing, these can go on
 Tasks = dict[Hashable, ModelTask]
 TYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -400,7 +403,12 @@ def prepare(
     if privacy is not None and sends and 1 <= cohort <= len(clients):  # another cohort is refused by the run
         draws = privacy_account.CohortDraws(len(clients), cohort, federation.sampling, seed)
         privacy = _private(privacy, draws, rounds, federation, evaluation)
-        played = Private(method, privacy, cohort, seed, noise)
+        shared_noise = federation.secure_sites if federation.secure_aggregation and privacy.where == "server" else None
+        played = Private(method, privacy, cohort, seed, noise, shared_noise)
+        server, start = played.init(problem)
+    if federation.secure_aggregation and sends:
+        _check_secure(federation, traffic, method, cohort, len(clients), privacy)
+        played = SecureSum(played, privacy is not None)
         server, start = played.init(problem)
     played = Hostile(played, hostility, hostile, seed, cohort) if hostile else played
     up, down = _compressor(traffic.compress), _compressor(traffic.compress_down)
@@ -550,6 +558,37 @@ def _private(
         "--report best chooses a round on clients' data, outside of the privacy guarantee; use --report last.",
     )
     return privacy_account.with_noise(privacy, draws, rounds)
+
+
+def _check_secure(
+    federation: Federation, traffic: Traffic, method: Method, cohort: int, clients: int, privacy: Privacy | None
+) -> None:
+    """Refuse what a sum cannot carry."""
+    least = federation.secure_sites
+    need(least >= LEAST, f"secure aggregation needs --secure-sites of at least {LEAST}; got {least}.")
+    need(
+        cohort >= least,
+        f"secure aggregation needs at least {least} clients in a round (--secure-sites), as the sum of two tells each "
+        f"the other's message; got {cohort}.",
+    )
+    need(
+        not method.train_all or cohort == clients,
+        f"{method.name} has all clients train and hears some; with secure aggregation all of them are heard. Leave "
+        "--cohort out.",
+    )
+    need(
+        not federation.stragglers or federation.stale == "discard",
+        "secure aggregation adds up the messages of one round; with --stragglers use --stale discard.",
+    )
+    need(
+        traffic.compress == "none",
+        f"secure aggregation adds up whole vectors, and --compress {traffic.compress} would hide them in codes that "
+        "cannot be added; use --compress none (--compress-down may stay).",
+    )
+    need(
+        privacy is None or privacy.where == "client" or federation.sampling != "poisson" or cohort == clients,
+        "with secure aggregation the server knows who takes part, so --sampling poisson hides nobody; use uniform.",
+    )
 
 
 def _spelled(compressor: Compressor | None) -> str:

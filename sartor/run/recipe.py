@@ -187,6 +187,10 @@ class Federation(Settings):
     drop: float = setting(0.0, "share of clients that cannot be reached in a round", share=True, pretended=True)
     stragglers: float = setting(0.0, "share of clients whose answer comes a round late", share=True, pretended=True)
     stale: str = setting("use", "late answers: use or discard", choices=("use", "discard"))
+    secure_aggregation: bool = setting(
+        False, "the server sees the sum of the messages of a round, and no single one (docs/secure-aggregation.md)"
+    )
+    secure_sites: int = setting(3, "with secure aggregation: so many sites at least must be left in a round", least=3)
     patience: int = setting(
         10, "stop after this many rounds in a row without any answer", free=True, idle=True, least=1
     )

@@ -3,6 +3,7 @@
     Δ_i = m_i − d_i,   Δ'_i = Δ_i · min(1, C/‖Δ_i‖)         (m_i: a client's message, d_i: what it answers, C: `clip`)
     client:   send d_i + Δ'_i + zC·N(0, I)                                  each message is private by itself
     server:   (1/n) Σ_i Δ'_i + (zC/n)·N(0, I)                               the mean is; whoever computes it is trusted
+    sum:      send d_i + Δ'_i + (zC/√k)·N(0, I)                       the sum of k or more is; single ones nobody sees
 
 z is `noise`, n the cohort (the expected one where it is drawn by chance: dividing by the number that came would leak
 it). Whatever a method does with a private message or a private mean costs nothing more. So with noise at the client any
@@ -79,15 +80,24 @@ class Private(Wrapper):
     """`method` with messages that are clipped and noisy."""
 
     def __init__(
-        self, method: Method, privacy: Privacy, cohort: int, seed: int, source: NoiseSource | None = None
+        self,
+        method: Method,
+        privacy: Privacy,
+        cohort: int,
+        seed: int,
+        source: NoiseSource | None = None,
+        together: int | None = None,
     ) -> None:
-        """`source`: where a real site's noise comes from; none: it is a function of the seed."""
+        """`source`: where a real site's noise comes from; none: it is a function of the seed. `together`: only the sum
+        of at least so many messages is seen (secure_sum.py), and it is the sum that carries the noise."""
         super().__init__(method)
         self.source = source
         assert privacy.noise is not None, "the noise is found before the run is made"
         self.privacy, self.cohort, self.seed = privacy, cohort, seed
         self.clip, self.noise = privacy.clip, privacy.noise
         self.std = self.noise * self.clip if self.noise else 0.0  # 0·inf is no number
+        self.std /= 1.0 if together is None else math.sqrt(together)
+        self.at_clients = privacy.where == "client" or together is not None
         _check(method, privacy.where)
 
     def init(self, problem: Problem) -> tuple[Server, State]:
@@ -100,7 +110,7 @@ class Private(Wrapper):
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         new, messages = self.method.client(state, down, local)
-        if self.privacy.where == "server":
+        if not self.at_clients:
             return new, messages
         key, u = self._vector(messages)
         u = clipped(u, sent(key, u, down), self.clip)
@@ -109,7 +119,7 @@ class Private(Wrapper):
         return new, {key: u}
 
     def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
-        if self.privacy.where == "client":
+        if self.at_clients:
             return self.method.server(server, ids, messages, weights, round)
         key, u = self._vector(messages)
         base = sent(key, u, self.method.downlink(server, ids, round))

@@ -13,6 +13,7 @@ import numpy as np
 
 from sartor.federation import os_noise, server
 from sartor.federation.limits import SiteLimits
+from sartor.federation.masks import Identity
 from sartor.federation.rounds import decode, remote_engine
 from sartor.federation.rounds.remote_engine import Waiting
 from sartor.federation.server import Coordinator
@@ -94,11 +95,14 @@ class Federation:
     limits: SiteLimits = EXACT
     target: str = "outcome"
     noise: NoiseSource = os_noise.standard_normal
+    identities: dict[str, Identity] = field(default_factory=dict)
 
     def member(self, name: str) -> Participant:
         own = SiteConfig(str(self.paths[name]), self.target, self.key, self.share, limits=self.limits)
         said = lambda text: self.said.append(f"{name}: {text}")  # noqa: E731
-        return Participant(name, self.folder / name, own, log=said, noise=self.noise)
+        return Participant(
+            name, self.folder / name, own, log=said, noise=self.noise, identity=self.identities.get(name)
+        )
 
     def calls(self, names: Sequence[str] = NAMES) -> Calls:
         return Calls({name: self.member(name).answer for name in names})
@@ -109,6 +113,7 @@ class Federation:
         lead = Coordinator(
             "trial", own, self.recipe, names, calls, self.waiting, self.said.append, 0.2, self.waiting.again
         )
+        lead.authority = next((i.authority for i in self.identities.values()), None)
         play = lead.play
 
         def timed() -> Iterator[Result]:

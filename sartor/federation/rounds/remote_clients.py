@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from ...core import Stage, State
-from ...errors import Diverged, SartorError
+from ...errors import Diverged, Refused, SartorError
 from .client_store import Keeper, Look, Looks, Snapshot, stacked
+from .masking import SECURE, SEED, SiteMasking
 from .messages import Damaged, Message, Spec, decode, encode, packed, plain, row, size_of, unpacked
 from .packing import CODES, LENGTH, SitePacking, codes_in, joined
-from .refused import Refused
 
 # Why a request or a reply was not taken: its bytes, its run or sender, its settings, its round (old, ahead, or from a
 # state that is gone), its work (raised, NaN), or the disk.
@@ -72,6 +72,7 @@ class RemoteClients:
     looks: Looks | None = None  # none: a simulation, where models are scored as often as one likes
     release: Callable[[Tensor, State], State] = lambda ids, scores: scores  # which scores leave, and how
     packing: SitePacking | None = None  # none: models and messages go as they are
+    masks: SiteMasking | None = None  # none: messages leave without a mask
     # Before messages of these clients are made with noise, in this round; it may refuse. None: there is no noise, and
     # what is computed again is the same.
     spend: Callable[[int, Sequence[int]], None] | None = None
@@ -79,6 +80,7 @@ class RemoteClients:
     def __post_init__(self) -> None:
         self._own = frozenset(self.ids)
         coded = 0 if self.packing is None else self.packing.most_down(len(self.ids))
+        coded += 0 if self.masks is None else self.masks.most
         self.most = max((size_of(spec, len(self.ids)) for spec in self.down.values()), default=0) + coded
 
     def answer(self, data: bytes) -> bytes:
@@ -87,6 +89,8 @@ class RemoteClients:
         try:
             request = decode(data, None if self.open else self.most)
             self._check(request)
+            if request.kind == "unmask":
+                return encode(self._unmask(request))
             down, codes = self._received(request)
             marks = _marked(request, codes)
             if not self.open:
@@ -108,17 +112,19 @@ class RemoteClients:
         return encode(Message("refused", self.run, self.agreement, note=note))
 
     def _check(self, request: Message) -> None:
-        stages = ("train", "evaluate", "personal", *(("diagnose", "states") if self.open else ()))
+        masked = ("unmask",) if self.masks is not None else ()
+        stages = ("train", "evaluate", "personal", *masked, *(("diagnose", "states") if self.open else ()))
         mine = request.kind in stages and set(request.clients) <= self._own
         if request.run != self.run or not mine or not request.clients or len(request.since) != len(request.clients):
             raise Refused("foreign", "a request of another run, or for clients that are not here")
         if request.agreement != self.agreement:
             raise Refused("agreement", "the server works with other settings than were agreed on")
-        if request.round >= self.rounds + (request.kind != "train"):
+        training = request.kind in ("train", "unmask")
+        if request.round >= self.rounds + (not training):
             raise Refused("early", f"round {request.round + 1} of {self.rounds}")
         for client, since in zip(request.clients, request.since, strict=True):
             newest = self.store.newest(client)
-            if request.kind == "train" and (request.round < newest or since >= request.round):
+            if training and (request.round < newest or since >= request.round):
                 raise Refused("stale", f"round {request.round + 1} after round {newest + 1}")
             if self.store.after(client, since) is None:
                 raise Refused("behind", f"the state after round {since + 1}, which the server counts on, is not here")
@@ -205,10 +211,23 @@ class RemoteClients:
             stored |= new
         done = [stored[i] for i in request.clients]
         counted = {"steps": np.array([h.steps for h in done])}
+        if self.masks is not None:
+            rows = packed(stacked([h.reply for h in done]))
+            masked = self.masks.masked(request.round, request.note.get(SECURE), rows)
+            return {f"message/{k}": v for k, v in masked.items()} | counted
         if CODES in done[0].reply:
             return {CODES: joined([h.reply[CODES].numpy().tobytes() for h in done])} | counted
         replies = packed(stacked([h.reply for h in done])) if done[0].reply else {}
         return {f"message/{k}": v for k, v in replies.items()} | counted
+
+    def _unmask(self, request: Message) -> Message:
+        """What opens the sum of a round that all of these sites have answered."""
+        assert self.masks is not None  # _check has looked
+        if any(self.store.after(i, request.round) is None for i in request.clients):
+            raise Refused("early", f"round {request.round + 1} is not answered yet")
+        seed = np.frombuffer(self.masks.opened(request.round, request.note.get(SECURE)), np.uint8)[None]
+        named = (self.run, self.agreement, request.round, request.clients, request.since)
+        return Message("answer", *named, {SEED: seed}, {"stage": "unmask", "instance_id": self.instance_id})
 
     def _trained(self, request: Message, down: _Downlink, sent: list[str]) -> dict[int, Snapshot]:
         """One round of each client."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ...core import Stage, State
 from ...errors import Diverged, SartorError, Silent, need, positive, readable
+from .masking import KEY, SECURE, SEED, ServerMasking
 from .messages import Damaged, Message, Spec, decode, encode, packed, plain, size_of, unpacked
 from .packing import CODES, ServerPacking, codes_in
 from .remote_clients import GLOBAL, REASONS
@@ -68,8 +69,9 @@ class RemoteEngine:
         instance_ids: Mapping[str, str] | None = None,  # what each site said when it joined, and says with every answer
         ranges: Mapping[str, tuple[float, float]] | None = None,  # of scores, by the last word of their names
         packing: ServerPacking | None = None,  # none: models and messages go as they are
+        masks: ServerMasking | None = None,  # none: single messages are seen
     ) -> None:
-        self.packing = packing
+        self.packing, self.masks = packing, masks
         self.ranges = dict(ranges or {})
         self.instance_ids = dict(instance_ids or {})
         self.welcome = dict(welcome or {})
@@ -95,6 +97,8 @@ class RemoteEngine:
         if stage == "diagnose" and self.specs is not None:
             return ids, {}
         asked = self._requests(stage, round, ids, down if shared is None else down | {GLOBAL: shared})
+        if stage == "train" and self.masks is not None:
+            return self._trained(round, self._summed(round, asked, self.masks))
         found = self._gather(stage, round, asked, self.waiting.clients if stage == "train" else 1)
         if stage == "train":
             return self._trained(round, found)
@@ -109,6 +113,25 @@ class RemoteEngine:
             for k, v in values.items():
                 out[k][torch.isin(ids, torch.tensor(clients))] = v
         return ids, out
+
+    def _summed(self, round: int, asked: dict[str, Message], masks: ServerMasking) -> dict[str, _Answer]:
+        """Answers whose sum is that of the messages: of all sites that were asked or, where one does not answer, of the
+        others, who are asked once more; none where too few are left."""
+        sites = [s for s in asked if s in masks.keys and self.silent[s] < self.waiting.timeouts]
+        while len(sites) >= masks.least:
+            told = {SECURE: masks.told(sites)}
+            requests = {s: replace(asked[s], note=told) for s in sites}
+            found = self._gather("train", round, requests, self.waiting.clients)
+            if found.keys() == requests.keys():
+                unmask = {s: replace(m, kind="unmask", arrays={}) for s, m in requests.items()}
+                seeds = self._gather("unmask", round, unmask, sum(len(m.clients) for m in unmask.values()))
+                return {site: _opened(answer, seeds[site], masks) for site, answer in found.items()} if seeds else {}
+            missing = [s for s in sites if s not in found]
+            sites = [s for s in sites if s in found]
+            if found:
+                self.say(f"round {round + 1}: the sum lacks {', '.join(missing)}; it is taken of {', '.join(sites)}")
+        self.say(f"round {round + 1}: {len(sites)} sites are left, and a sum needs {masks.least}; it is skipped")
+        return {}
 
     def _trained(self, round: int, found: dict[str, _Answer]) -> tuple[Tensor, State]:
         ids, values = _joined(found)
@@ -190,6 +213,7 @@ class RemoteEngine:
                 return False
             if reply.run == self.run and reply.kind in ("refused", "ready"):
                 if reply.kind == "ready":
+                    self._take_key(site, reply)
                     return request is not None and self._patient(site)
                 return self._refused(site, reply, pending)
             why = self._wrong(site, reply, request, found)
@@ -208,6 +232,14 @@ class RemoteEngine:
             self.say(f"site {site} answers again and is taken back")
         self.silent[site] = 0
         return False
+
+    def _take_key(self, site: str, reply: Message) -> None:
+        """The key of a site that has joined late."""
+        if self.masks is not None:
+            try:
+                self.masks.take(site, reply.note.get(KEY))
+            except SartorError as e:
+                raise Damaged(str(e)) from e
 
     def _values(self, stage: str, reply: Message) -> State:
         """An answer's rows, checked against what was agreed on."""
@@ -305,6 +337,15 @@ class RemoteEngine:
 _Answer = tuple[tuple[int, ...], State]
 
 
+def _opened(answer: _Answer, seed: _Answer, masks: ServerMasking) -> _Answer:
+    """A site's answer without its own mask."""
+    clients, values = answer
+    rows = {k: v.numpy() for k, v in values.items() if k != STEPS}
+    return clients, values | {
+        k: torch.from_numpy(v) for k, v in masks.opened(rows, seed[1][SEED][0].numpy().tobytes()).items()
+    }
+
+
 def _limit(reply: Message) -> str:
     """Which of a site's limits a refusal is about."""
     name = reply.note.get("limit")
@@ -328,7 +369,9 @@ def _joined(found: Mapping[str, _Answer]) -> tuple[Tensor, State]:
     """All sites' rows by rising client."""
     ids, order = torch.tensor([c for clients, _ in found.values() for c in clients], dtype=torch.int64).sort()
     values = [v for _, v in found.values()]
-    return ids, {k: torch.cat([v[k] for v in values])[order] for k in (values[0] if values else ())}
+    together = {k: torch.cat([v[k] for v in values]) for k in (values[0] if values else ())}
+    sorted_already = bool((order[1:] > order[:-1]).all())
+    return ids, together if sorted_already else {k: v[order] for k, v in together.items()}
 
 
 def _error(why: str, note: Mapping[str, object]) -> Exception:
