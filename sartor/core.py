@@ -151,6 +151,10 @@ class ClientStack(Protocol):
         """[a, d] → [a, d], the gradient of each client's mean loss on its batch. The caller may overwrite it."""
         ...
 
+    def clipped_grad(self, theta: Tensor, batch: Batch, clip: float) -> Tensor:
+        """[a, d] → [a, d], the sum of the samples' gradients, each times its weight and then at most `clip` long."""
+        ...
+
     def descend_(self, theta: Tensor, plan: Plan, coupling: Coupling) -> None:
         """All steps of the plan, theta −= lr (∇loss + λ ∂g/∂θ), in place; both slopes are at the old theta."""
         ...

@@ -7,8 +7,8 @@ rounds of messages over many rows tell. The site says which limit a refusal is a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 from ..errors import Refused, need
 from ..run.recipe import About, Recipe, setting
@@ -116,8 +116,10 @@ class SiteLimits:
     def check_batches(self, method: Method, own: Clients) -> None:
         """Refuse steps on few rows: a message after one such step, or after one that is far longer than those before
         it, tells them."""
+        from ..solvers import batch_sizes  # not before: it brings PyTorch
+
         least = int(own.counts("train").min())
-        for batch in _batches(method):
+        for batch in batch_sizes(method):
             text = f"steps on {min(batch, least)} rows, at least {self.least_rows} are needed"
             _hold("least_rows", min(batch, least) >= self.least_rows, text)
 
@@ -129,13 +131,6 @@ LIMITS: dict[str, About] = {
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _batches(part: Any) -> list[int]:
-    """The sizes of the minibatches of all solvers in a method."""
-    own = [part.batch] if isinstance(getattr(part, "batch", None), int) else []
-    inside = [getattr(part, f.name) for f in fields(part)] if is_dataclass(part) else []
-    return own + [size for field in inside for size in _batches(field)]
 
 
 def _hold(limit: str, good: bool, text: str) -> None:

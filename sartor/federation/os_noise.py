@@ -10,8 +10,8 @@ import numpy as np
 _DRAWS = 4  # as Opacus' secure mode: the last bits of a sum of four tell none of them (Holohan, Braghin 2021)
 
 
-def standard_normal(size: int, round: int = 0, client: int = 0) -> np.ndarray:
-    """[size] N(0, 1). Round and client are taken, and do not matter: what is drawn here cannot be drawn again."""
+def standard_normal(size: int, round: int = 0, client: int = 0, step: int = 0) -> np.ndarray:
+    """[size] N(0, 1). What it is drawn for is taken, and does not matter: what is drawn here cannot be drawn again."""
     half = -(-size // 2)
     found = np.zeros(2 * half)
     for _ in range(_DRAWS):

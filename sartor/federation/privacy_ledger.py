@@ -3,14 +3,15 @@
 A line of the ledger is one run of one client: how many private messages were made of it, with which noise, and in which
 round the last. A message is entered before it is computed, once for each round: a site that is killed then computes it
 again, as it has not left, and one that has left is never computed again (rounds/remote_clients.py). Each message is a
-Gaussian mechanism of its own, at rate 1: a server that asks knows whom it asks. Opacus' accountant adds them up.
+Gaussian mechanism of its own, at rate 1: a server that asks knows whom it asks. Where samples are protected, each of
+the gradients behind a message is one, of samples by chance. Opacus' accountant adds them up.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +27,34 @@ DELTA = SiteLimits.epsilon_delta
 class PrivateMessages:
     """One client in one run."""
 
-    noise: float  # on each message, as a multiple of what the client can change in it
+    noise: float  # on each message, as a multiple of what is protected can change in it; or on each gradient
     messages: int
     last: int  # the round of the last one
+    rate: float = 1.0  # of the samples, where those are protected
+    gradients: int = 1  # of samples behind a message, each a mechanism
+
+    def event(self, more: int = 0) -> tuple[float, float, int]:
+        """What the accountant is told, after so many messages more."""
+        return self.noise, self.rate, (self.messages + more) * self.gradients
 
 
 class PrivacyLedger:
     """The clients of one site, by the names that they have there."""
 
-    def __init__(self, folder: Path, run: str, noise: float | None, names: Sequence[str], limits: SiteLimits) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        run: str,
+        noise: float | None,
+        names: Sequence[str],
+        limits: SiteLimits,
+        rates: Sequence[float] = (),
+        gradients: int = 1,
+    ) -> None:
+        """`rates` and `gradients`: of each client's samples, and behind each message, where samples are protected."""
         self.path, self.run, self.noise, self.names, self.limits = folder / LEDGER, run, noise, names, limits
+        each = rates or [1.0] * len(names)
+        self.new = {n: PrivateMessages(noise or 0.0, 0, -1, q, gradients) for n, q in zip(names, each, strict=True)}
 
     def _lines(self) -> dict[str, dict[str, PrivateMessages]]:
         """By client and run."""
@@ -45,10 +64,8 @@ class PrivacyLedger:
     def epsilon(self, client: str, more: int = 0) -> tuple[float, float]:
         """(in this run, in all runs) ε of a client at the site's δ, after so many messages more."""
         runs = self._lines().get(client, {})
-        noise = self.noise or 0.0
-        before = runs.get(self.run, PrivateMessages(noise, 0, -1))
-        here = (before.noise, 1.0, before.messages + more)
-        others = [(line.noise, 1.0, line.messages) for run, line in runs.items() if run != self.run]
+        here = runs.get(self.run, self.new[client]).event(more)
+        others = [line.event() for run, line in runs.items() if run != self.run]
         delta = self.limits.epsilon_delta
         return composed_epsilon([here], delta), composed_epsilon([here, *others], delta)
 
@@ -80,7 +97,8 @@ class PrivacyLedger:
         self.check(new)
         for name in [self.names[at] for at in new]:
             runs = lines.setdefault(name, {})
-            runs[self.run] = PrivateMessages(self.noise, runs[self.run].messages + 1 if self.run in runs else 1, round)
+            before = runs.get(self.run, self.new[name])
+            runs[self.run] = replace(before, messages=before.messages + 1, last=round)
         if new:
             plain = {name: {run: vars(line) for run, line in runs.items()} for name, runs in lines.items()}
             write_json(self.path, plain)
@@ -95,7 +113,7 @@ class PrivacyLedger:
 def spent_in_all(folder: Path) -> dict[str, float]:
     """By client: ε of all runs in this folder at the δ that sites count with where they say no other."""
     found: dict[str, dict[str, Any]] = read_json(folder / LEDGER) if (folder / LEDGER).exists() else {}
-    events = {name: [(r["noise"], 1.0, r["messages"]) for r in runs.values()] for name, runs in found.items()}
+    events = {name: [PrivateMessages(**r).event() for r in runs.values()] for name, runs in found.items()}
     return {name: composed_epsilon(each, DELTA) for name, each in events.items()}
 
 

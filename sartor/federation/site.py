@@ -18,7 +18,8 @@ from ..data.dataset import Agreed
 from ..engines.local import LocalEngine
 from ..engines.stateless import StatelessEngine
 from ..errors import SartorError, need, one_of
-from ..run.assemble import TYPES, assemble, columns_of, parameters, privacy, target_of
+from ..run.assemble import TYPES, assemble, columns_of, parameters, privacy, samples_of, target_of
+from ..run.privacy_account import Samples
 from ..run.recipe import Recipe
 from ..run.result import Result
 from ..storage import read_json, save_tensors, write_json
@@ -195,8 +196,8 @@ class Participant:
         limits.check_model(self._parameters(recipe, own), own)
         asked = privacy(recipe)
         if limits.private and (asked is None or asked.noise is not None):  # an epsilon becomes noise in the welcome
-            noise = None if asked is None else asked.noise
-            PrivacyLedger(self.folder, run, noise, own.names, limits).check_first()
+            samples = None if asked is None else samples_of(recipe, own)
+            self._ledger(run, None if asked is None else asked.noise, own, samples, 0).check_first()
 
     def _parameters(self, recipe: Recipe, own: Clients) -> int:
         try:
@@ -294,7 +295,7 @@ class Participant:
         bench = StatelessEngine(engine)
         self.ledger = None
         if result.private is not None:
-            self.ledger = PrivacyLedger(self.folder, run, result.private.noise, own.names, limits)
+            self.ledger = self._ledger(run, result.private.noise, own, result.samples, first)
         rows = {part: torch.from_numpy(clients.counts(part)) for part in ("validation", "test")}
 
         def release(ids: Tensor, scores: State) -> State:
@@ -328,6 +329,16 @@ class Participant:
         _told(lambda: need(good, f"secure aggregation needs a kit's certificate, and site {self.name} has none."))
         assert self.identity is not None
         return SiteMasks(self.folder / run, run, self.identity, recipe.secure_sites)
+
+    def _ledger(
+        self, run: str, noise: float | None, own: Clients, samples: Samples | None, first: int
+    ) -> PrivacyLedger:
+        """The account of this site's clients, of which `first` is the first in `samples`."""
+        place, limits = self.folder, self.own.limits
+        if samples is None:
+            return PrivacyLedger(place, run, noise, own.names, limits)
+        rates = samples.rates[first : first + len(own)].tolist()
+        return PrivacyLedger(place, run, noise, own.names, limits, rates, samples.steps)
 
     def _spend(self, ledger: PrivacyLedger, first: int) -> Callable[[int, Sequence[int]], None]:
         """What is entered before messages with noise are made."""

@@ -32,7 +32,7 @@ def shared(recipe: Recipe) -> Recipe:
         )
     asked = privacy(recipe)
     need(
-        asked is None or asked.where == "client" or recipe.secure_aggregation,
+        asked is None or asked.where == "client" or asked.unit == "sample" or recipe.secure_aggregation,
         "noise at the server needs a server that is trusted with every message; in a real federation each site adds "
         'noise of its own: dp_where = "client", or secure_aggregation = true and only the sum carries it.',
     )

@@ -219,7 +219,7 @@ class Attacked(Settings):
 
 @dataclass(frozen=True)
 class PrivacySettings(Settings):
-    """Differential privacy at the level of clients."""
+    """Differential privacy of clients, or of their samples."""
 
     title = "privacy"
     dp_noise: float | None = setting(
@@ -233,6 +233,10 @@ class PrivacySettings(Settings):
     dp_clip: float | None = setting(None, "clip the change a client sends to this length [1]")
     dp_delta: float | None = setting(None, "the delta of the guarantee [1e-5]")
     dp_where: str | None = setting(None, "where noise is added: server (trusted) or client [server]")
+    dp_unit: str | None = setting(
+        None,
+        "who is protected: client (all its data), or sample (each row; noise and clip are of gradients) [client]",
+    )
     dp_accountant: str | None = setting(None, "rdp, or prv (tighter, but numerical) [rdp]")
 
 

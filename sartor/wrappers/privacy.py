@@ -35,7 +35,8 @@ from ..errors import need, not_negative, one_of, positive
 from ..seeds import stream
 from .base import Wrapper, sent
 
-NoiseSource = Callable[[int, int, int], np.ndarray]  # (size, round, client) → [size] N(0, 1)
+NoiseSource = Callable[[int, int, int, int], np.ndarray]  # (size, round, client, step) → [size] N(0, 1)
+UNITS = ("client", "sample")
 PLACES, ACCOUNTANTS = ("server", "client"), ("rdp", "prv")
 
 
@@ -49,6 +50,10 @@ class Privacy:
     where: str = "server"
     epsilon: float | None = None  # in place of the noise
     accountant: str = "rdp"  # or "prv", tighter, but numerical
+    unit: str = (
+        "client"  # who is protected: all data of a client, or each sample (sample_privacy.py: clip and noise are
+    )
+    # then those of gradients)
 
     def __post_init__(self) -> None:
         one = (self.noise is None) != (self.epsilon is None)
@@ -65,6 +70,7 @@ class Privacy:
         )
         need(0 < self.delta < 1, f"privacy needs delta in (0, 1), far below one over the clients; got {self.delta}.")
         one_of("privacy", "where", self.where, PLACES)
+        one_of("privacy", "unit", self.unit, UNITS)
         one_of("privacy", "accountant", self.accountant, ACCOUNTANTS)
 
 
@@ -141,10 +147,10 @@ class Private(Wrapper):
         if client is None:
             drawn = stream(self.seed, "privacy", round, 0).standard_normal(like.shape[1])
         else:
-            drawn = (self.source or self.simulated)(like.shape[1], round, client)
+            drawn = (self.source or self.simulated)(like.shape[1], round, client, 0)
         return self.std * torch.from_numpy(drawn).to(like)
 
-    def simulated(self, size: int, round: int, client: int) -> np.ndarray:
+    def simulated(self, size: int, round: int, client: int, step: int) -> np.ndarray:
         """[size] N(0, 1) of a client."""
         return stream(self.seed, "privacy of a client", round, client).standard_normal(size)
 

@@ -138,7 +138,7 @@ def test_masks_change_no_bit(case: dict[str, Any], tmp_path: Path) -> None:
     """Four sites, with the noise of the simulation where there is any."""
     paths = tables(tmp_path / "tables", FOUR)
     recipe = Recipe(**SMALL | {"rounds": 4}, secure_aggregation=True, **case)
-    noise = lambda size, round, client: seeded(3, "privacy of a client", round, client).standard_normal(size)  # noqa: E731
+    noise = lambda size, round, client, step: seeded(3, "privacy of a client", round, client).standard_normal(size)  # noqa: E731
     fed = Federation(tmp_path, recipe, paths, identities=identities(FOUR), noise=noise)
     found = fed.play(fed.calls(FOUR)).summary
     there = simulated(recipe.replace(engine="serial"), paths, tmp_path / "local").summary

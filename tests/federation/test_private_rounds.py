@@ -30,7 +30,7 @@ from sartor.storage import read_json
 PRIVATE: dict[str, Any] = {"dp_noise": 2.0, "dp_clip": 0.5, "dp_where": "client"}
 
 
-def drawn(size: int, round: int, client: int) -> np.ndarray:
+def drawn(size: int, round: int, client: int, step: int) -> np.ndarray:
     """What the simulation draws with the tests' seed."""
     return stream(int(SMALL["seed"]), "privacy of a client", round, client).standard_normal(size)
 
@@ -124,7 +124,8 @@ def test_the_epsilon_of_a_played_federation_is_that_of_opacus_for_the_same_messa
         first_run = len(messages(calls, name))
         member = fed.member(name)
         (line,) = read_json(tmp_path / name / LEDGER)["0"].values()
-        assert line == {"noise": 2.0, "messages": first_run, "last": max(messages(calls, name))}
+        wanted = {"noise": 2.0, "messages": first_run, "last": max(messages(calls, name)), "rate": 1.0, "gradients": 1}
+        assert line == wanted
         ledger = PrivacyLedger(tmp_path / name, "another", 1.5, ["0"], member.own.limits)
         assert ledger.epsilon("0") == (0.0, opacus((2.0, first_run)))
         assert ledger.epsilon("0", 3) == (opacus((1.5, 3)), opacus((1.5, 3), (2.0, first_run)))
@@ -296,3 +297,58 @@ def test_a_ledger_that_cannot_be_written_lets_nothing_leave(tmp_path: Path, path
         result = fed.play(calls)
     assert not messages(calls, "b") and result.run.counts["trained"] == 6
     assert any("site b refused (disk)" in s for s in fed.said)
+
+
+# --- samples ----------------------------------------------------------------------------------------------------------
+
+SAMPLES: dict[str, Any] = {"dp_noise": 1.5, "dp_clip": 0.5, "dp_unit": "sample", "local_steps": 4}
+
+
+def drawn_for_samples(size: int, round: int, client: int, step: int) -> np.ndarray:
+    """What the simulation draws with the tests' seed."""
+    return stream(int(SMALL["seed"]), f"privacy of samples {step}", round, client).standard_normal(size)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "ditto", "flame", "mr-mtl"])
+def test_with_the_same_draws_private_samples_give_the_numbers_of_the_simulation(
+    method: str, tmp_path: Path, paths: dict[str, Path]
+) -> None:
+    recipe = Recipe(**SMALL, **SAMPLES, method=method)
+    found = Federation(tmp_path, recipe, paths, noise=drawn_for_samples).play().summary
+    there = simulated(recipe.replace(engine="serial"), paths, tmp_path / "local").summary
+    names = {"data", "seconds"}
+    assert {k: v for k, v in found.items() if k not in names} == {k: v for k, v in there.items() if k not in names}
+    assert found["privacy"]["unit"] == "sample" and len(found["privacy"]["epsilon_of_each"]) == 3
+
+
+def test_a_site_accounts_for_its_samples_as_opacus_does_and_stops_where_its_epsilon_is_reached(
+    tmp_path: Path, paths: dict[str, Path]
+) -> None:
+    """Four gradients behind each message, each of a share of the site's rows."""
+    recipe = Recipe(**QUICK | {"rounds": 6, "evaluate_every": 6}, **SAMPLES, method="fedavg")
+    rows = {
+        name: int(fed.own.read().split("natural", None, 3).counts("train")[0])
+        for name, fed in members(tmp_path, paths, recipe)
+    }
+
+    def after(name: str, messages_sent: int) -> float:
+        account = RDPAccountant()
+        account.history = [(1.5, min(1.0, 20 / rows[name]), 4 * messages_sent)]
+        with mock.patch("warnings.warn"), np.errstate(all="ignore"):
+            return float(account.get_epsilon(1e-5, alphas=ORDERS))
+
+    limits = replace(EXACT, most_epsilon=after("b", 3))
+    fed = Federation(tmp_path / "fed", recipe, paths, share="none", limits=limits)
+    calls = fed.calls()
+    fed.play(calls)
+    assert len(messages(calls, "b")) == 3
+    for name in NAMES:
+        sent = len(messages(calls, name))
+        assert after(name, sent) <= limits.most_epsilon < after(name, sent + 1)  # type: ignore[operator]
+        (line,) = read_json(fed.folder / name / LEDGER)["0"].values()
+        assert (line["messages"], line["gradients"]) == (sent, 4) and line["rate"] == 20 / rows[name]
+
+
+def members(folder: Path, paths: dict[str, Path], recipe: Recipe) -> list[tuple[str, Any]]:
+    fed = Federation(folder / "asked", recipe, paths)
+    return [(name, fed.member(name)) for name in NAMES]
