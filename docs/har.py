@@ -1,6 +1,6 @@
 """The tables of methods on HAR in docs/models.md, and what is behind them in docs/har.json: from what `make har` left.
 
-    python docs/har.py runs/har
+python docs/har.py runs/har
 """
 
 from __future__ import annotations

@@ -151,6 +151,10 @@ class ClientStack(Protocol):
         """[a, d] → [a, d], the gradient of each client's mean loss on its batch. The caller may overwrite it."""
         ...
 
+    def clipped_grad(self, theta: Tensor, batch: Batch, clip: float) -> Tensor:
+        """[a, d] → [a, d], the sum of the samples' gradients, each times its weight and then at most `clip` long."""
+        ...
+
     def descend_(self, theta: Tensor, plan: Plan, coupling: Coupling) -> None:
         """All steps of the plan, theta −= lr (∇loss + λ ∂g/∂θ), in place; both slopes are at the old theta."""
         ...
@@ -339,6 +343,7 @@ class Method(ABC):
     train_all: bool = False
     models: ClassVar[str] = "any"  # which models it is for: any, "one layer", or "one output" of one layer
     uncompressed: ClassVar[str] = ""  # why its messages cannot be compressed; empty: they can
+    unsummed: ClassVar[str] = ""  # why the mean of all messages is not enough for its server; empty: it is
     keeps_last: ClassVar[bool] = False
     sends: tuple[Sent, ...] = (Sent("w"),)  # the vectors in its messages
     weighting: str = "uniform"  # clients count alike, or by "size": their number of samples

@@ -57,6 +57,15 @@ def reason(error: Exception) -> str:
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
+class Refused(SartorError):
+    """A request that a site does not take: why, in the one word that the server is told, and what is said at the site.
+    `limit`: which of the site's own limits."""
+
+    def __init__(self, why: str, text: str, limit: str = "") -> None:
+        super().__init__(text)
+        self.why, self.limit = why, limit
+
+
 def need(condition: bool, message: str) -> None:
     """Refuse with `message` unless `condition` holds."""
     if not condition:

@@ -7,8 +7,8 @@ counted beforehand has `lasting(steps)`: the same solver with so many minibatch 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol, TypeVar
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -409,3 +409,10 @@ NAMES: dict[str, type[SGD] | type[Adam] | type[Early] | type[Exact] | type[Inexa
     "newton": Newton,
     "lbfgs": LBFGS,
 }
+
+
+def batch_sizes(part: Any) -> list[int]:
+    """The sizes of the minibatches of all solvers in a method."""
+    own = [part.batch] if isinstance(getattr(part, "batch", None), int) else []
+    inside = [getattr(part, f.name) for f in fields(part)] if is_dataclass(part) else []
+    return own + [size for field in inside for size in batch_sizes(field)]

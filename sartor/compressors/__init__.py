@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..core import State
 from .base import Code, Compressor, Draws, Raw
 from .dgc import DGC
 from .lbgm import LBGM, Recycled
@@ -52,6 +53,15 @@ def decode(data: bytes, size: int, last: Tensor | None = None) -> Tensor:
     return vector
 
 
+def received(C: Compressor, data: bytes, size: int, memory: State) -> tuple[Tensor, State]:
+    """What a receiver makes of one client's message [1, size], and what it remembers now: where messages may refer to
+    the last whole one (LBGM), that one."""
+    if not C.refers:
+        return decode(data, size)[None], memory
+    value = decode(data, size, memory["l"][0])[None]
+    return value, {"l": value} if unframed(data, size).kind == Raw.kind else memory
+
+
 def lengths(code: Code) -> Tensor:
     """[c] bytes of every client's message on the wire."""
     return (code.lengths() + HEADER).to(torch.float64)
@@ -77,4 +87,5 @@ __all__ = [
     "encode",
     "frames",
     "lengths",
+    "received",
 ]

@@ -67,6 +67,7 @@ class Compressor(ABC):
     paper: ClassVar[str] = "-"
     only_updates: ClassVar[bool] = False  # what it sends does not add up to what it was given (momentum)
     feedback: bool = False
+    refers: ClassVar[bool] = False  # a message may refer to an earlier one, which the receiver must remember
 
     def memory(self, like: Tensor) -> State:
         """What a client remembers besides errors, before its first message; `like` [size] is a vector of zeros."""

@@ -61,6 +61,7 @@ class LBGM(Compressor):
 
     delta: float = 0.2  # the largest sin²α at which a gradient is recycled; 0: only what is exactly in line
     paper: ClassVar[str] = "Azam et al. 2022"
+    refers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         need(0 <= self.delta < 1, f"lbgm needs delta in [0, 1), a squared sine; got {self.delta}.")

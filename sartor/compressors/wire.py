@@ -72,12 +72,13 @@ def unframed(data: bytes, size: int) -> Frame:
 
 def frames(data: bytes) -> Iterator[bytes]:
     """The frames that stand one after another in `data`, each to be read by `unframed`."""
-    while data:
-        sound(len(data) >= HEADER, f"{len(data)} bytes are no frame, which begins with {HEADER}")
-        end = HEADER + _HEADER.unpack_from(data)[4]
-        sound(end <= len(data), f"a frame declares {end} bytes, and {len(data)} came")
-        yield data[:end]
-        data = data[end:]
+    at = 0
+    while left := len(data) - at:
+        sound(left >= HEADER, f"{left} bytes are no frame, which begins with {HEADER}")
+        end = HEADER + _HEADER.unpack_from(data, at)[4]
+        sound(end <= left, f"a frame declares {end} bytes, and {left} came")
+        yield data[at : at + end]
+        at += end
 
 
 def numbers(values: torch.Tensor) -> bytes:

@@ -23,6 +23,7 @@ from .predictions import kind_of, merit_of_each, predicted
 
 _SWEEP = 1024  # samples of each client that a pass without training looks at in one go
 _BATCH = 20  # samples of a minibatch, where a client has drawn none: those of the solvers' defaults
+_NUMBERS = 1 << 24  # of samples' gradients in memory at a time
 _LAYERS = 8  # objectives of all samples that are kept from round to round
 _STATISTICS = 2048  # training samples of each client behind its batch-normalisation statistics
 
@@ -137,6 +138,23 @@ class Stack:
     def grad(self, theta: Tensor, batch: Batch) -> Tensor:
         self._count(len(theta))
         return self.task.grad(theta, batch)
+
+    def clipped_grad(self, theta: Tensor, batch: Batch, clip: float) -> Tensor:
+        """Each sample as a client of its own, with a copy of its client's model; some at a time."""
+        self._count(len(theta))
+        total, (a, b) = torch.zeros_like(theta), batch.weight.shape
+        together = max(1, _NUMBERS // max(1, theta.numel()))
+        for at in range(0, b, together):
+            x, y, weight = (v[:, at : at + together] for v in (batch.x, batch.y, batch.weight))
+            width = weight.shape[1]
+            key = (batch.key[:, None] + torch.arange(at, at + width, device=batch.key.device)).view(-1)
+            alone = Batch(x.flatten(0, 1)[:, None], y.flatten(0, 1)[:, None], weight.reshape(-1, 1), key)
+            each = self.task.grad(theta.repeat_interleave(width, 0), alone)
+            if clip < torch.inf:
+                length = torch.linalg.vector_norm(each, dim=1, keepdim=True, dtype=torch.float64)
+                each *= (clip / length.clamp(min=clip)).to(each.dtype)
+            total += each.view(a, width, -1).sum(1)
+        return total
 
     def descend_(self, theta: Tensor, plan: Plan, coupling: Coupling) -> None:
         """Compiled where the model is one linear layer and the coupling pulls straight, else step by step."""

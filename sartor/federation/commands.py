@@ -11,6 +11,7 @@ from ..errors import SartorError, need
 from ..storage import read_json, read_note
 from .kits import KIT, Kit
 from .nvflare_jobs import PLACE, RUN, STATUS
+from .privacy_ledger import DELTA, spent_in_all
 from .server import ROSTER
 
 
@@ -22,6 +23,8 @@ def status(folder: Path) -> dict[str, Any]:
     if not (place / STATUS).exists():
         return found | {"state": "not started"}
     found |= read_json(place / STATUS)
+    if kit.who != "server" and (account := spent_in_all(place)):
+        found["epsilon"] = account
     if kit.who == "server" and (place / RUN / ROSTER).exists():
         found["sites"] = {s: len(v["counts"]) for s, v in read_json(place / RUN / ROSTER)["sites"].items()}
     return found
@@ -35,6 +38,8 @@ def words(found: dict[str, Any]) -> str:
         lines[0] += f", round {found['round']} of {found['rounds']}"
     if "time" in found:
         lines[0] += f", {max(0, time.time() - found['time']):.0f} s ago"
+    for client, spent in found.get("epsilon", {}).items():
+        lines.append(f"  client {client}: epsilon {spent:.3g} spent in all runs, at delta {DELTA:g}")
     for site, clients in found.get("sites", {}).items():
         away = found.get("silent", {}).get(site, 0)
         lines.append(

@@ -9,13 +9,24 @@ from typing import Any
 from ..errors import SartorError, need, readable
 from ..run.recipe import Recipe
 from .limits import LIMITS, SiteLimits
+from .masks import Identity, authority_of
 from .rounds.remote_engine import Transport, Waiting
 from .server import Coordinator
 from .site import Participant, SiteConfig
 from .transports.flower import client_app, server_app
 from .work_folder import RUN, Speaker, patiently, play
 
-_SERVER = ("folder", "recipe", "sites", "min-clients", "round-timeout", "leave-out-after", "join-timeout", "ask-again")
+_SERVER = (
+    "folder",
+    "recipe",
+    "sites",
+    "min-clients",
+    "round-timeout",
+    "leave-out-after",
+    "join-timeout",
+    "ask-again",
+    "kit",
+)
 _SITE = (
     "site",
     "folder",
@@ -26,6 +37,7 @@ _SITE = (
     "task",
     "share",
     "recipe",
+    "kit",
     *(k.replace("_", "-") for k in LIMITS),
 )
 
@@ -55,6 +67,7 @@ def _lead(transport: Callable[..., Transport], config: Mapping[str, Any]) -> Non
         waiting=waiting,
         say=say,
         joining=float(given.get("join-timeout", 600.0)),
+        authority=authority_of(_absolute(given["kit"])) if "kit" in given else None,
         again=waiting.again,
     )
     try:
@@ -76,9 +89,11 @@ def _site(config: Mapping[str, Any]) -> tuple[str, Callable[[bytes], bytes]]:
     text = tuple(filter(None, str(given.get("text", "")).split(",")))
     own = SiteConfig(str(given["data"]), *columns, share, texts["recipe"], (), text, SiteLimits(**limits), task)
 
+    identity = Identity.load(_absolute(given["kit"]), name) if "kit" in given else None
+
     def answer(request: bytes) -> bytes:
         with patiently(place, "another process answers for this site"):
-            return Participant(name, place, own, log=Speaker(place)).answer(request)
+            return Participant(name, place, own, log=Speaker(place), identity=identity).answer(request)
 
     return name, answer
 

@@ -6,10 +6,11 @@ rounds of messages over many rows tell. The site says which limit a refusal is a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+import math
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
-from ..errors import SartorError, need
+from ..errors import Refused, need
 from ..run.recipe import About, Recipe, setting
 
 if TYPE_CHECKING:
@@ -20,12 +21,11 @@ _ROUNDS = 10_000  # of a run, where the site does not say more
 _COPIES = 8  # of a client's model in memory at a time: its states, the slots of its store, its message, a gradient
 
 
-class OverLimit(SartorError):
+class OverLimit(Refused):
     """A request that goes beyond what this site allows; the server is told the limit's name."""
 
     def __init__(self, limit: str, text: str) -> None:
-        super().__init__(f"{text} ({limit.replace('_', '-')})")
-        self.limit = limit
+        super().__init__("limit", f"{text} ({limit.replace('_', '-')})", limit)
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,22 @@ class SiteLimits:
     most_parameters: int = setting(100_000_000, "parameters of a model", least=1)
     most_clients: int = setting(100_000, "clients of the whole federation", least=1)
     most_bytes: int = setting(4 << 30, "bytes of memory for this site's rows and models", least=1 << 20)
+    most_epsilon: float | None = setting(
+        None, "epsilon that a run may spend of a client's privacy [any, also without noise]"
+    )
+    most_epsilon_total: float | None = setting(None, "epsilon that all runs of this kit together may spend [any]")
+    epsilon_delta: float = setting(1e-5, "the delta at which those are counted")
 
     def __post_init__(self) -> None:
+        for name in ("most_epsilon", "most_epsilon_total"):
+            value = getattr(self, name)
+            good = value is None or (_is_number(value) and 0 < value < math.inf)
+            need(good, f"a site's {name.replace('_', '-')} is a number above 0; got {value!r}.")
+        good = _is_number(self.epsilon_delta) and 0 < self.epsilon_delta < 1
+        need(good, f"a site's epsilon-delta is a number in (0, 1); got {self.epsilon_delta!r}.")
         for name, about in LIMITS.items():
+            if "float" in about.type:
+                continue
             value = getattr(self, name)
             good = (value is None and about.default is None) or (type(value) is int and value >= (about.least or 1))
             need(good, f"a site's {name.replace('_', '-')} is a whole number of at least {about.least}; got {value!r}.")
@@ -76,6 +89,11 @@ class SiteLimits:
         often = recipe.evaluate_every >= before.evaluate_every
         _hold("evaluations", often, f"scores every {recipe.evaluate_every} rounds in place of {before.evaluate_every}")
 
+    @property
+    def private(self) -> bool:
+        """Whether this site has a say in how private a run is."""
+        return self.most_epsilon is not None or self.most_epsilon_total is not None
+
     def check_size(self, clients: int, rows: int, features: int, width: int) -> None:
         """Refuse a federation or a table that is too large, before memory is taken for it."""
         _hold("most_clients", clients <= self.most_clients, f"{clients} clients, at most {self.most_clients}")
@@ -98,8 +116,10 @@ class SiteLimits:
     def check_batches(self, method: Method, own: Clients) -> None:
         """Refuse steps on few rows: a message after one such step, or after one that is far longer than those before
         it, tells them."""
+        from ..solvers import batch_sizes  # not before: it brings PyTorch
+
         least = int(own.counts("train").min())
-        for batch in _batches(method):
+        for batch in batch_sizes(method):
             text = f"steps on {min(batch, least)} rows, at least {self.least_rows} are needed"
             _hold("least_rows", min(batch, least) >= self.least_rows, text)
 
@@ -109,11 +129,8 @@ LIMITS: dict[str, About] = {
 }
 
 
-def _batches(part: Any) -> list[int]:
-    """The sizes of the minibatches of all solvers in a method."""
-    own = [part.batch] if isinstance(getattr(part, "batch", None), int) else []
-    inside = [getattr(part, f.name) for f in fields(part)] if is_dataclass(part) else []
-    return own + [size for field in inside for size in _batches(field)]
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _hold(limit: str, good: bool, text: str) -> None:

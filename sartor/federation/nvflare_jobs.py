@@ -10,6 +10,7 @@ from ..errors import SartorError
 from ..run.recipe import Recipe
 from ..storage import read_json, write_json, write_text
 from .kits import Kit
+from .masks import Identity, authority_of
 from .rounds.remote_engine import Transport, Waiting
 from .server import Coordinator
 from .site import Participant, SiteConfig
@@ -37,6 +38,7 @@ class ServerJob(ServerSide):
             waiting=Waiting(**plan["waiting"]),
             say=Speaker(place),
             joining=plan["joining"],
+            authority=authority_of(kit),
         )
         try:
             play(lead, place)
@@ -53,7 +55,8 @@ class SiteJob(SiteSide):
         self.place, say = place, Speaker(place)
         self.lock = patiently(place, "another process answers for this site")
         self.lock.__enter__()
-        self.member = Participant(site, place, SiteConfig.of(read_json(place / OWN)), log=say)
+        own, identity = SiteConfig.of(read_json(place / OWN)), Identity.load(kit, site)
+        self.member = Participant(site, place, own, log=say, identity=identity)
 
     def answer(self, request: bytes) -> bytes:
         reply = self.member.answer(request)

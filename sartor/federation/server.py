@@ -11,18 +11,24 @@ from typing import Any
 
 import numpy as np
 import torch
+from cryptography.x509 import Certificate
 
 from ..data import Clients
 from ..data.tables.moments import Moments
-from ..errors import SartorError, Silent, readable
+from ..engines.local import LocalEngine
+from ..errors import SartorError, Silent, need, readable
 from ..judge.metrics import score_ranges
 from ..run.assemble import TYPES, assemble, complete
 from ..run.play import CHECKPOINT, play_recipe
 from ..run.recipe import Recipe
 from ..run.result import Result
 from ..storage import read_json, write_json
+from ..wrappers.compression import DOWN, UP, Compressed
 from . import pooled_scale, table_schema
+from .coded_rounds import ServerCodes
+from .masks import ServerMasks
 from .rounds.agreement import check
+from .rounds.masking import KEY, SEED, SEED_BYTES
 from .rounds.messages import JOINING, Damaged, Message, Spec, decode, encode, size_of, spec_of
 from .rounds.remote_clients import GLOBAL
 from .rounds.remote_engine import STEPS, RemoteEngine, Transport, Waiting
@@ -32,6 +38,10 @@ from .terms import downlinks, frozen_terms, shared, terms
 ROSTER = "roster.json"
 _CLIENTS = 100_000  # of one site
 _SAMPLES = 1 << 31  # of one client
+
+
+def _nothing(site: str, reply: Message) -> None:
+    """Of a reply that only has to come."""
 
 
 @dataclass
@@ -48,6 +58,7 @@ class Coordinator:
     joining: float = 600.0  # seconds to wait for all sites; then those that are there begin, if they are enough
     again: float = 5.0  # seconds after which a site that has not yet joined is asked again
     hub: RemoteEngine | None = None
+    authority: Certificate | None = None  # who signs the sites' certificates: needed for secure aggregation
     instance_ids: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)  # sites that do not take part, and why
 
@@ -66,17 +77,50 @@ class Coordinator:
         }
         begun = (self.folder / CHECKPOINT).exists()  # then a site that is away is not waited for longer than in a round
         patience = min(self.joining, self.waiting.seconds) if begun else self.joining
-        self._ask(told, list(told), patience, self.waiting.clients)
+        masks = self._masks(recipe, roster)
+        read = _nothing if masks is None else self._read_key(masks)
+        enough = self.waiting.clients if begun or masks is None else max(self.waiting.clients, masks.least)
+        self._ask(told, list(told), patience, enough, read)
         sites = {s: range(v["first"], v["first"] + len(v["counts"])) for s, v in roster["sites"].items()}
-        probe = _answers(recipe, table_schema.stand_in(clients))
+        probe, packing = _answers(recipe, table_schema.stand_in(clients), len(clients))
         welcome = {site: encode(m) for site, m in told.items() if site not in self.left_out}
         terms = (roster["run"], agreed(note))
         ranges = score_ranges(clients.classes is not None)
         self.hub = RemoteEngine(
-            *terms, sites, probe, self.transport, self.waiting, self.say, welcome, self.instance_ids, ranges
+            *terms,
+            sites,
+            probe,
+            self.transport,
+            self.waiting,
+            self.say,
+            welcome,
+            self.instance_ids,
+            ranges,
+            packing,
+            masks,
         )
         yield from play_recipe(recipe, clients, self.folder, self.hub)
         self._ask(Message("done", roster["run"]), list(sites), 10.0, enough=0)
+
+    def _masks(self, recipe: Recipe, roster: dict[str, Any]) -> ServerMasks | None:
+        """The server's half of secure aggregation, where it was asked for."""
+        if not recipe.secure_aggregation:
+            return None
+        need(self.authority is not None, "secure aggregation needs the certificates of kits; none are known here.")
+        least, sites = recipe.secure_sites, len(roster["sites"])
+        text = f"secure aggregation needs at least {least} sites, as the sum of two tells each the other's message"
+        need(sites >= least, f"{text}; got {sites}.")
+        assert self.authority is not None
+        return ServerMasks(roster["run"], least, self.authority)
+
+    def _read_key(self, masks: ServerMasks) -> Callable[[str, Message], object]:
+        def read(site: str, reply: Message) -> None:
+            try:
+                masks.take(site, reply.note.get(KEY))
+            except SartorError as e:
+                raise Damaged(str(e)) from e
+
+        return read
 
     # --- joining ------------------------------------------------------------------------------------------------------
 
@@ -181,7 +225,7 @@ class Coordinator:
         sites: Sequence[str],
         seconds: float,
         enough: int,
-        read: Callable[[str, Message], object] = lambda site, reply: None,
+        read: Callable[[str, Message], object] = _nothing,
     ) -> dict[str, Message]:
         """Replies of all sites but those that are left out; after `seconds` of those that came, if they are enough.
         `read` is what will be made of a reply: a site whose reply is Damaged is left out."""
@@ -267,11 +311,21 @@ def _three(row: Any) -> bool:
     )
 
 
-def _answers(recipe: Recipe, clients: Clients) -> dict[str, Spec]:
-    """By stage: what a client's answer holds, found by playing one round of one client with samples of zeros."""
+def _answers(recipe: Recipe, clients: Clients, count: int) -> tuple[dict[str, Spec], ServerCodes | None]:
+    """By stage: what a client's answer holds, found by playing one round of one client with samples of zeros; and how
+    answers of `count` clients are coded."""
     result = assemble(recipe.replace(engine="serial"), clients)
+    assert isinstance(result.run.engine, LocalEngine)
     one, sent = torch.zeros(1, dtype=torch.int64), downlinks(result)
     _, message = result.run.engine.map("train", 0, one, sent["train"])
-    trained = {f"message/{k}": v for k, v in message.items()} | {STEPS: torch.zeros(1, dtype=torch.int64)}
+    message = {k: v for k, v in message.items() if k not in (UP, DOWN)}
+    method, packing = result.run.method, None
+    if isinstance(method, Compressed):
+        start = {k: rows.start for k, rows in result.run.engine.states.items()}
+        packing = ServerCodes(method, start, count, spec_of(sent["train"]), spec_of(message))
+    trained = {STEPS: torch.zeros(1, dtype=torch.int64)}
+    if packing is None or not packing.codes_up:
+        trained |= {f"message/{k}": v for k, v in message.items()}
     _, scores = result.run.engine.map("evaluate", 0, one, sent["train"], sent["evaluate"].get(GLOBAL))
-    return {"train": spec_of(trained), "evaluate": spec_of(scores), "personal": {}}
+    seed: Spec = {SEED: (torch.uint8, (SEED_BYTES,))}
+    return {"train": spec_of(trained), "unmask": seed, "evaluate": spec_of(scores), "personal": {}}, packing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,17 +18,24 @@ from ..data.dataset import Agreed
 from ..engines.local import LocalEngine
 from ..engines.stateless import StatelessEngine
 from ..errors import SartorError, need, one_of
-from ..run.assemble import TYPES, assemble, columns_of, parameters, target_of
+from ..run.assemble import TYPES, assemble, columns_of, parameters, privacy, samples_of, target_of
+from ..run.privacy_account import Samples
 from ..run.recipe import Recipe
 from ..run.result import Result
 from ..storage import read_json, save_tensors, write_json
-from . import pooled_scale, table_schema
+from ..wrappers.compression import Compressed
+from ..wrappers.privacy import NoiseSource
+from . import os_noise, pooled_scale, table_schema
+from .coded_rounds import Coded, SiteCodes
 from .limits import OverLimit, SiteLimits
+from .masks import Identity, SiteMasks
+from .privacy_ledger import PrivacyLedger
 from .released_scores import SHARES, released
 from .rounds.agreement import check, digest
 from .rounds.client_store import ClientStore, Looks
+from .rounds.masking import KEY
 from .rounds.messages import JOINING, Damaged, Message, decode, encode, spec_of
-from .rounds.remote_clients import RemoteClients
+from .rounds.remote_clients import GLOBAL, RemoteClients
 from .terms import downlinks, frozen_terms, shared, terms
 
 CURRENT = "run.json"  # which run a site takes part in
@@ -52,6 +59,10 @@ class SiteConfig:
 
     def __post_init__(self) -> None:
         one_of("a site", "share metrics", self.share, SHARES)
+        need(
+            self.share == "none" or not self.limits.private,
+            "a site that limits epsilon sends no scores, as they have no noise: start it with --share metrics=none.",
+        )
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> SiteConfig:
@@ -87,8 +98,11 @@ class Participant:
     folder: Path  # its own: states, models
     own: SiteConfig
     log: Callable[[str], None] = lambda text: None
+    noise: NoiseSource = os_noise.standard_normal  # tests hand in what a simulation draws
+    identity: Identity | None = None  # the kit's certificate: needed for secure aggregation
     site: RemoteClients | None = None
     finished: bool = False
+    ledger: PrivacyLedger | None = None  # of the run that this site takes part in, where it is private
     _table: Dataset | None = field(default=None, repr=False)
 
     @property
@@ -120,6 +134,8 @@ class Participant:
                 self._again(run)
             if self.site is not None and request.kind == "done":
                 self.finished = True
+                if self.ledger is not None:
+                    self.log(f"the run is over; it has spent {self.ledger.words()}")
                 return encode(Message("noted", run))
         except _Told as e:
             return self._refuse(run, "agreement", str(e), {"text": str(e)})
@@ -160,7 +176,7 @@ class Participant:
         """What the server must know of this site before it can say who is who: columns and numbers of samples."""
         recipe = self._recipe(request.note)
         own = self._split(recipe, self.table)
-        self._check_terms(recipe, own)
+        self._check_terms(request.run, recipe, own)
         note = {
             "schema": table_schema.of(self.table),
             "counts": np.diff(own.bounds, axis=1).tolist(),
@@ -173,7 +189,7 @@ class Participant:
         recipe: Recipe = _told(lambda: shared(Recipe.of(note["recipe"], "the server's recipe")))
         return recipe
 
-    def _check_terms(self, recipe: Recipe, own: Clients) -> None:
+    def _check_terms(self, run: str, recipe: Recipe, own: Clients) -> None:
         """Hold the server to this site's own recipe, and to its limits."""
         mine, limits = self.own.mine, self.own.limits
         if mine is not None:
@@ -181,6 +197,10 @@ class Participant:
         limits.check_recipe(recipe, mine)
         limits.check_rows(own)
         limits.check_model(self._parameters(recipe, own), own)
+        asked = privacy(recipe)
+        if limits.private and (asked is None or asked.noise is not None):  # an epsilon becomes noise in the welcome
+            samples = None if asked is None else samples_of(recipe, own)
+            self._ledger(run, None if asked is None else asked.noise, own, samples, 0).check_first()
 
     def _parameters(self, recipe: Recipe, own: Clients) -> int:
         try:
@@ -203,7 +223,7 @@ class Participant:
         if place.exists() and read_json(place)["asked"] != asked:
             raise OverLimit("measured", "the server asks for statistics of other rows than before in the same run")
         table = self._fitted(recipe, schema, 1)
-        self._check_terms(recipe, self._split(recipe, table, first))
+        self._check_terms(request.run, recipe, self._split(recipe, table, first))
         arrays = pooled_scale.measured(table, recipe, schema, first, self.own.limits.least_rows)
         write_json(place, {"asked": asked, "schema": schema, "first": first})
         write_json(self.folder / CURRENT, {"run": request.run, "start": self.own.start})
@@ -235,7 +255,10 @@ class Participant:
         write_json(self.folder / CURRENT, {"run": request.run, "start": self.own.start})
         self.finished = False
         self.log(f"joined run {request.run[:8]} with {len(self.site.ids)} clients")
-        return Message("ready", request.run, self.site.agreement, note={"instance_id": self.instance_id})
+        note: dict[str, Any] = {"instance_id": self.instance_id}
+        if isinstance(self.site.masks, SiteMasks):
+            note[KEY] = list(self.site.masks.signed_key())
+        return Message("ready", request.run, self.site.agreement, note=note)
 
     def _again(self, run: str) -> None:
         """A run that this site joined before it was last started."""
@@ -256,16 +279,26 @@ class Participant:
         own = self._split(recipe, table, first, scale)
         finite = bool(torch.isfinite(own.x).all()) and bool(torch.isfinite(own.y.double()).all())
         need(finite, "the server's scale makes numbers of this site too large to compute with.")
-        self._check_terms(recipe, own)
+        self._check_terms(run, recipe, own)
         clients = table_schema.among(own, first, m, total, largest)
         ours = _told(lambda: terms(recipe, clients) | frozen_terms(recipe, clients))
         _told(lambda: check(note["terms"], ours, "the server"))
-        result = assemble(recipe, clients)
+        result = assemble(recipe, clients, noise=self.noise)
         limits.check_batches(result.run.method, own)
         engine = result.run.engine
         assert isinstance(engine, LocalEngine)
         engine.most_steps = limits.most_steps
+        specs = {stage: spec_of(down) for stage, down in downlinks(result).items()}
+        packing, method = None, result.run.method
+        if isinstance(method, Compressed):
+            packing = SiteCodes(method, specs["train"])
+            engine.method = Coded(method)
+            if packing.codes_down:
+                specs = {stage: {k: v for k, v in spec.items() if k == GLOBAL} for stage, spec in specs.items()}
         bench = StatelessEngine(engine)
+        self.ledger = None
+        if result.private is not None:
+            self.ledger = self._ledger(run, result.private.noise, own, result.samples, first)
         rows = {part: torch.from_numpy(clients.counts(part)) for part in ("validation", "test")}
 
         def release(ids: Tensor, scores: State) -> State:
@@ -277,7 +310,10 @@ class Participant:
             agreement=agreed(note),
             rounds=recipe.rounds,
             ids=range(first, first + len(own)),
-            down={stage: spec_of(down) for stage, down in downlinks(result).items()},
+            down=specs,
+            packing=packing,
+            masks=self._masks(run, recipe),
+            spend=None if self.ledger is None else self._spend(self.ledger, first),
             bench=bench,
             store=ClientStore(self.folder / run, run, bench.start),
             keep=lambda round, ids, models: self._keep(result, own, first, round, ids, models),
@@ -287,6 +323,29 @@ class Participant:
             looks=Looks(self.folder / run),
             release=release,
         )
+
+    def _masks(self, run: str, recipe: Recipe) -> SiteMasks | None:
+        """This site's half of secure aggregation, where it was asked for."""
+        if not recipe.secure_aggregation:
+            return None
+        good = self.identity is not None
+        _told(lambda: need(good, f"secure aggregation needs a kit's certificate, and site {self.name} has none."))
+        assert self.identity is not None
+        return SiteMasks(self.folder / run, run, self.identity, recipe.secure_sites)
+
+    def _ledger(
+        self, run: str, noise: float | None, own: Clients, samples: Samples | None, first: int
+    ) -> PrivacyLedger:
+        """The account of this site's clients, of which `first` is the first in `samples`."""
+        place, limits = self.folder, self.own.limits
+        if samples is None:
+            return PrivacyLedger(place, run, noise, own.names, limits)
+        rates = samples.rates[first : first + len(own)].tolist()
+        return PrivacyLedger(place, run, noise, own.names, limits, rates, samples.steps)
+
+    def _spend(self, ledger: PrivacyLedger, first: int) -> Callable[[int, Sequence[int]], None]:
+        """What is entered before messages with noise are made."""
+        return lambda round, clients: ledger.enter(round, [client - first for client in clients])
 
     def _keep(self, result: Result, own: Clients, first: int, round: int, ids: Tensor, models: State) -> None:
         """Personal models of this site's clients, with their names and how their samples are read; they never leave."""

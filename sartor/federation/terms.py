@@ -10,7 +10,7 @@ from .. import __version__
 from ..core import State
 from ..data import Clients
 from ..errors import need
-from ..run.assemble import complete, frozen_weights, resolve
+from ..run.assemble import complete, frozen_weights, privacy, resolve
 from ..run.recipe import SETTINGS, Recipe
 from ..run.result import Result
 
@@ -30,6 +30,12 @@ def shared(recipe: Recipe) -> Recipe:
             not (given and about.undeployed),
             f"a real federation has no {name} yet, as {about.undeployed}; got {value}. Simulate it with sartor run.",
         )
+    asked = privacy(recipe)
+    need(
+        asked is None or asked.where == "client" or asked.unit == "sample" or recipe.secure_aggregation,
+        "noise at the server needs a server that is trusted with every message; in a real federation each site adds "
+        'noise of its own: dp_where = "client", or secure_aggregation = true and only the sum carries it.',
+    )
     own = {name: about.default for name, about in SETTINGS.items() if about.own}
     own |= {"data": "federation", "partition": "natural", "leave_out": [], "text": []}
     return resolve(recipe).replace(**own | {"checkpoint_every": 1, "workers": 1, "diagnostics": False})
@@ -49,7 +55,7 @@ def frozen_terms(recipe: Recipe, clients: Clients) -> dict[str, str]:
 
 
 def downlinks(result: Result) -> dict[str, State]:
-    """By stage: what the server sends, for one client."""
+    """By stage: what the server sends for one client, before it is coded."""
     run, one = result.run, torch.zeros(1, dtype=torch.int64)
     down = run.method.downlink(run.server, one, 0)
     common = run.method.shared(run.server)

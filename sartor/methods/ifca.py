@@ -32,6 +32,7 @@ class IFCA(Method):
     weighting: str = "size"
     solver: Solver = SGD()
     aggregate: Aggregator = mean
+    unsummed = "the clients of each cluster are averaged by themselves"
     sends = (Sent("w", against="last"),)  # the choice s goes as it is
 
     def __post_init__(self) -> None:

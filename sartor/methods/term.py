@@ -35,6 +35,8 @@ class TERM(TellsLoss):
     aggregate: Aggregator = mean
     columns: ClassVar[tuple[str, ...]] = ("t",)
 
+    unsummed = "each message is weighted by its client's loss"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         need(math.isfinite(self.t), f"TERM needs a finite t; got {self.t}.")

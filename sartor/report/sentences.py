@@ -93,6 +93,12 @@ def private(found: dict[str, Any]) -> str:
     """What is promised to every client."""
     if found["compositions"] == 0:
         return f"private: nothing leaves a client ({_budget(found)})"
+    if found.get("unit") == "sample":
+        noise = f"noise {found['noise']:g} x clip {'-' if found['clip'] is None else format(found['clip'], 'g')}"
+        return (
+            f"private at the level of samples: at most {_budget(found)} to {found['neighbouring']}, by {noise} on each "
+            f"of {found['compositions']} gradients of at most {found['sampling_rate']:.3g} of a client's samples"
+        )
     rate = "" if found["sampling_rate"] == 1 else f" of cohorts by chance, {found['sampling_rate']:.3g} of all clients"
     return (
         f"private at the level of clients: {_budget(found)} to {found['neighbouring']}, by noise "

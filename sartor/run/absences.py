@@ -43,6 +43,8 @@ def finite(messages: State, n: int) -> Tensor:
     """[n] True where a message can be computed with: no NaN, no Inf, and a length whose square is a number."""
     good = torch.ones(n, dtype=torch.bool)
     for v in messages.values():
-        if v.numel():  # in the message's own precision: a length whose square overflows is Inf
+        if (
+            v.numel() and v.is_floating_point()
+        ):  # in the message's own precision: a length whose square overflows is Inf
             good &= torch.isfinite(torch.linalg.vector_norm(v.reshape(n, -1), dim=1)).cpu()
     return good

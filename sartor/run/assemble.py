@@ -29,6 +29,7 @@ from ..judge import decisions
 from ..judge.prediction_metrics import CHOOSABLE, METRICS, NUMBERS, SCORES
 from ..methods import entry
 from ..methods.entries import personal_model
+from ..solvers import batch_sizes
 from ..tasks.frozen import digest, own_copy
 from ..tasks.frozen_outputs import frozen_outputs
 from ..tasks.task import LOSSES, Loss, ModelTask
@@ -45,6 +46,9 @@ from ..wrappers import (
     check_attackers,
     hostile_clients,
 )
+from ..wrappers.privacy import NoiseSource
+from ..wrappers.sample_privacy import SamplePrivate
+from ..wrappers.secure_sum import LEAST, SecureSum
 from . import memory, privacy_account
 from .bytes import Goal, parse_bytes
 from .named_parts import aggregator, attack, compressor, dotted, given_lengths, method_from, to_table, with_local_steps
@@ -59,6 +63,9 @@ _LATER = (
     "personal",
     "folds",
     "text",
+    "secure_aggregation",
+    "secure_sites",
+    "dp_unit",
 )  # settings that runs of before do not have: where they change nothing, these can go on
 Tasks = dict[Hashable, ModelTask]
 TYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -176,6 +183,7 @@ def _resolved(recipe: Recipe, method: Method) -> Recipe:
     }
     if (asked := privacy(recipe)) is not None:
         known |= {f"dp_{k}": getattr(asked, k) for k in ("clip", "delta", "where", "accountant")}
+        known |= {"dp_unit": asked.unit} if asked.unit != "client" else {}
     for way in ("compress", "compress_down"):
         made = compressor(getattr(recipe, way))
         known[way] = "none" if made is None else spelling.write(compressors.NAMES, made)
@@ -208,7 +216,7 @@ def _completed(recipe: Recipe, clients: Clients, method: Method) -> Recipe:
     if recipe.partition == "auto":
         made = clients.about.get("partition")
         known["partition"] = made["name"] if isinstance(made, dict) else "natural"
-    return _resolved(recipe, method).replace(**known | _noise(recipe, seen, cohort))
+    return _resolved(recipe, method).replace(**known | _noise(recipe, seen, cohort, samples_of(recipe, clients)))
 
 
 def privacy(recipe: Recipe) -> Privacy | None:
@@ -221,13 +229,41 @@ def privacy(recipe: Recipe) -> Privacy | None:
     return Privacy(**given)
 
 
-def _noise(recipe: Recipe, clients: int, cohort: int) -> dict[str, Any]:
+def _sample_rates(method: Method, clients: Clients) -> np.ndarray:
+    """[m] q_i, the share of a client's samples that is in a batch, where a coin decides on each."""
+    sizes = batch_sizes(method)
+    need(bool(sizes), f"dp_unit = sample needs a method with a solver of minibatches; {method.name} has none.")
+    rates: np.ndarray = np.minimum(1.0, max(sizes) / clients.counts("train"))
+    return rates
+
+
+def samples_of(recipe: Recipe, clients: Clients) -> privacy_account.Samples | None:
+    """What the accounting of samples needs to know; None where samples are not what is private."""
+    if recipe.dp_unit != "sample":
+        return None
+    return privacy_account.Samples(_sample_rates(_method(recipe), clients), _private_steps(recipe.local_steps))
+
+
+def _noise(recipe: Recipe, clients: int, cohort: int, samples: privacy_account.Samples | None) -> dict[str, Any]:
     """The noise for an ε that was asked for. A run that goes on keeps its noise, and spends more."""
     asked = privacy(recipe)
     if recipe.dp_epsilon is None or asked is None or not 1 <= cohort <= clients:
         return {}
     draws = privacy_account.CohortDraws(clients, cohort, recipe.sampling, recipe.seed)
-    return {"dp_epsilon": None, "dp_noise": privacy_account.with_noise(asked, draws, recipe.rounds).noise}
+    if samples is not None:
+        found = privacy_account.with_sample_noise(asked, draws, samples, recipe.rounds)
+    else:
+        found = privacy_account.with_noise(asked, draws, recipe.rounds)
+    return {"dp_epsilon": None, "dp_noise": found.noise}
+
+
+def _private_steps(local_steps: int | None) -> int:
+    text = (
+        "dp_unit = sample accounts for a number of gradients in a round that is known beforehand; give --local-steps."
+    )
+    need(local_steps is not None, text)
+    assert local_steps is not None
+    return local_steps
 
 
 def fingerprint(full: Recipe, clients: Clients) -> str:
@@ -257,13 +293,17 @@ def natural_loss(clients: Clients) -> str:
 # --- from a recipe to a run -------------------------------------------------------------------------------------------
 
 
-def assemble(recipe: Recipe, clients: Clients, folder: Path | None = None) -> Result:
-    """The run of a recipe, ready to play."""
-    return assembled(recipe, clients, folder)[0]
+def assemble(recipe: Recipe, clients: Clients, folder: Path | None = None, noise: NoiseSource | None = None) -> Result:
+    """The run of a recipe, ready to play. `noise`: where a real site's comes from; none: from the seed."""
+    return assembled(recipe, clients, folder, noise=noise)[0]
 
 
 def assembled(
-    recipe: Recipe, clients: Clients, folder: Path | None = None, tasks: Tasks | None = None
+    recipe: Recipe,
+    clients: Clients,
+    folder: Path | None = None,
+    tasks: Tasks | None = None,
+    noise: NoiseSource | None = None,
 ) -> tuple[Result, Recipe]:
     """The same, and the complete recipe. `tasks` are those that runs of one study have made already: they are used
     again, by one run at a time."""
@@ -285,6 +325,7 @@ def assembled(
         seed=recipe.seed,
         personal=recipe.personal,
         loss=full.loss,
+        local_steps=full.local_steps if full.dp_unit == "sample" else None,
         class_weights=recipe.class_weights,
         federation=recipe.group(Federation),
         attack=full.group(Attacked),
@@ -295,6 +336,7 @@ def assembled(
         folder=folder,
         about=about,
         task=task,
+        noise=noise,
     )
     if tasks is not None and result.frozen is None:  # frozen parts are given other inputs
         tasks.setdefault(mark, result.task)
@@ -345,6 +387,7 @@ def prepare(
     folder: Path | None = None,
     about: dict[str, Any] | None = None,
     task: ModelTask | None = None,
+    noise: NoiseSource | None = None,
 ) -> Result:
     """Everything a run needs, before its first round; `fit` says what the arguments are. `task`: what another run has
     made of the same model, loss and shapes of data.
@@ -394,10 +437,23 @@ def prepare(
     server, start = method.init(problem)
     played = _with_aggregator(method, method.shared(server) is not None, cohort, len(clients))
     sends = len(method.downlink(server, torch.zeros(1, dtype=torch.int64), 0)) > 0
+    samples = None
     if privacy is not None and sends and 1 <= cohort <= len(clients):  # another cohort is refused by the run
         draws = privacy_account.CohortDraws(len(clients), cohort, federation.sampling, seed)
-        privacy = _private(privacy, draws, rounds, federation, evaluation)
-        played = Private(method, privacy, cohort, seed)
+        if privacy.unit == "sample":
+            need(not task.has_statistics, "dp_unit = sample does not go with batch normalisation, which mixes samples.")
+            samples = privacy_account.Samples(_sample_rates(method, clients), _private_steps(local_steps))
+        privacy = _private(privacy, draws, rounds, federation, evaluation, samples)
+    if privacy is not None and sends and privacy.unit == "sample":
+        played = SamplePrivate(played, privacy, seed, noise)
+        server, start = played.init(problem)
+    elif privacy is not None and sends and 1 <= cohort <= len(clients):
+        shared_noise = federation.secure_sites if federation.secure_aggregation and privacy.where == "server" else None
+        played = Private(method, privacy, cohort, seed, noise, shared_noise)
+        server, start = played.init(problem)
+    if federation.secure_aggregation and sends:
+        _check_secure(federation, traffic, method, cohort, len(clients), privacy)
+        played = SecureSum(played, privacy is not None and privacy.unit == "client")
         server, start = played.init(problem)
     played = Hostile(played, hostility, hostile, seed, cohort) if hostile else played
     up, down = _compressor(traffic.compress), _compressor(traffic.compress_down)
@@ -431,7 +487,8 @@ def prepare(
         "threshold": evaluation.threshold,
     }
     late = None if unseen is None else unseen.to(device, dtype)
-    return Result(run, task, clients, settings | (about or {}), privacy, late, federation.unseen_steps, kept)
+    shown = settings | (about or {})
+    return Result(run, task, clients, shown, privacy, late, federation.unseen_steps, kept, samples)
 
 
 def _class_weights(wanted: str, task: ModelTask, clients: Clients) -> torch.Tensor | None:
@@ -535,6 +592,7 @@ def _private(
     rounds: int,
     federation: Federation,
     evaluation: Evaluation,
+    samples: privacy_account.Samples | None,
 ) -> Privacy:
     """The same with its noise; all that would break the guarantee is refused."""
     need(draws.sampling != "size", "privacy needs cohorts that do not depend on data; sample uniform or poisson.")
@@ -547,7 +605,40 @@ def _private(
         last,
         "--report best chooses a round on clients' data, outside of the privacy guarantee; use --report last.",
     )
+    if samples is not None:
+        return privacy_account.with_sample_noise(privacy, draws, samples, rounds)
     return privacy_account.with_noise(privacy, draws, rounds)
+
+
+def _check_secure(
+    federation: Federation, traffic: Traffic, method: Method, cohort: int, clients: int, privacy: Privacy | None
+) -> None:
+    """Refuse what a sum cannot carry."""
+    least = federation.secure_sites
+    need(least >= LEAST, f"secure aggregation needs --secure-sites of at least {LEAST}; got {least}.")
+    need(
+        cohort >= least,
+        f"secure aggregation needs at least {least} clients in a round (--secure-sites), as the sum of two tells each "
+        f"the other's message; got {cohort}.",
+    )
+    need(
+        not method.train_all or cohort == clients,
+        f"{method.name} has all clients train and hears some; with secure aggregation all of them are heard. Leave "
+        "--cohort out.",
+    )
+    need(
+        not federation.stragglers or federation.stale == "discard",
+        "secure aggregation adds up the messages of one round; with --stragglers use --stale discard.",
+    )
+    need(
+        traffic.compress == "none",
+        f"secure aggregation adds up whole vectors, and --compress {traffic.compress} would hide them in codes that "
+        "cannot be added; use --compress none (--compress-down may stay).",
+    )
+    need(
+        privacy is None or privacy.where == "client" or federation.sampling != "poisson" or cohort == clients,
+        "with secure aggregation the server knows who takes part, so --sampling poisson hides nobody; use uniform.",
+    )
 
 
 def _spelled(compressor: Compressor | None) -> str:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -59,20 +60,36 @@ def composed(where: str, draws: CohortDraws, rounds: int) -> tuple[float, int]:
     return 1.0, int(asked.max())
 
 
+def _accountants() -> tuple[Any, Any]:
+    try:
+        from opacus.accountants import PRVAccountant, RDPAccountant
+    except ImportError as e:
+        raise SartorError("differential privacy needs Opacus: pip install 'sartor[privacy]'.") from e
+    return PRVAccountant, RDPAccountant
+
+
+def composed_epsilon(history: Sequence[tuple[float, float, int]], delta: float) -> float:
+    """ε at δ of Gaussian mechanisms one after the other: (noise, rate of the Poisson sample, how often)."""
+    played = [event for event in history if event[2] > 0]
+    if not played or any(noise == 0 for noise, _, _ in played):
+        return math.inf if played else 0.0
+    _, RDPAccountant = _accountants()
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # of orders at the end of the range, and of q = 1, where log(1 − q) is −∞
+        rdp = RDPAccountant()
+        rdp.history = list(played)
+        return max(0.0, float(rdp.get_epsilon(delta, alphas=ORDERS)))
+
+
 @lru_cache(maxsize=1024)
 def epsilon(noise: float, rate: float, count: int, delta: float, accountant: str) -> float:
     """ε at δ of `count` Gaussian mechanisms, each on a Poisson sample of this rate."""
     if noise == 0 or count == 0:
         return math.inf if count else 0.0
-    try:
-        from opacus.accountants import PRVAccountant, RDPAccountant
-    except ImportError as e:
-        raise SartorError("differential privacy needs Opacus: pip install 'sartor[privacy]'.") from e
+    PRVAccountant, _ = _accountants()
+    found = composed_epsilon([(noise, rate, count)], delta)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # of orders at the end of the range, and of q = 1, where log(1 − q) is −∞
-        rdp = RDPAccountant()
-        rdp.history = [(noise, rate, count)]
-        found = float(rdp.get_epsilon(delta, alphas=ORDERS))
+        warnings.simplefilter("ignore")
         if accountant == "prv" and found < _FAR:
             prv = PRVAccountant()
             prv.history = [(noise, rate, count)]
@@ -113,19 +130,72 @@ def with_noise(privacy: Privacy, draws: CohortDraws, rounds: int) -> Privacy:
     return privacy
 
 
-@lru_cache(maxsize=64)
 def _noise_for(privacy: Privacy, rate: float, count: int) -> float:
+    return _noise_of(privacy, rate, count, privacy.delta * (1 if rate == 1 else 1 - _EMPTY))
+
+
+@lru_cache(maxsize=64)
+def _noise_of(privacy: Privacy, rate: float, count: int, delta: float) -> float:
+    """The least noise, up to a thousandth, with which ε is as asked for."""
     target = privacy.epsilon
     assert target is not None
+
+    def found(noise: float) -> float:
+        return epsilon(noise, rate, count, delta, privacy.accountant)
+
     low, high = _LEAST, 1.0
-    while _raw(privacy, high, rate, count) > target:
+    while found(high) > target:
         low, high = high, 2 * high
         need(high < 1e6, f"no noise below 1e6 gives epsilon = {target:g} at delta = {privacy.delta:g}; ask for more.")
     while high / low > 1.001:
         middle = math.sqrt(high * low)
-        low, high = (low, middle) if _raw(privacy, middle, rate, count) <= target else (middle, high)
+        low, high = (low, middle) if found(middle) <= target else (middle, high)
     digits = 3 - math.floor(math.log10(high))
     return float(math.ceil(high * 10.0**digits) / 10.0**digits)
+
+
+class Samples(NamedTuple):
+    """What the accounting of samples needs to know of the clients."""
+
+    rates: np.ndarray  # [m] the share of each client's samples in a batch
+    steps: int  # gradients of each client in a round
+
+
+def sample_epsilons(privacy: Privacy, draws: CohortDraws, samples: Samples, rounds: int) -> list[float]:
+    """ε of the samples of each client after so many rounds, for the client that is asked most often."""
+    assert privacy.noise is not None
+    count = composed("client", draws, rounds)[1] * samples.steps
+    return [epsilon(privacy.noise, q, count, privacy.delta, privacy.accountant) for q in samples.rates.tolist()]
+
+
+def with_sample_noise(privacy: Privacy, draws: CohortDraws, samples: Samples, rounds: int) -> Privacy:
+    """The same with the noise that its ε needs for the client with the fewest samples."""
+    if privacy.epsilon is None:
+        return privacy
+    count = composed("client", draws, rounds)[1] * samples.steps
+    return replace(privacy, epsilon=None, noise=_noise_of(privacy, float(samples.rates.max()), count, privacy.delta))
+
+
+def sample_statement(privacy: Privacy, draws: CohortDraws, samples: Samples, rounds: int) -> dict[str, Any]:
+    """The `privacy` block of summary.json where samples are protected: ε of each client's, and the largest."""
+    each = sample_epsilons(privacy, draws, samples, rounds)
+    finite = all(map(math.isfinite, each))
+    return {
+        "epsilon": max(each) if finite else None,
+        "epsilon_of_each": each if finite else None,
+        "delta": privacy.delta,
+        "noise": privacy.noise,
+        "clip": privacy.clip if math.isfinite(privacy.clip) else None,
+        "where": "client",
+        "unit": "sample",
+        "accountant": privacy.accountant,
+        "sampling": "poisson",
+        "sampling_rate": float(samples.rates.max()),
+        "rounds": rounds,
+        "compositions": composed("client", draws, rounds)[1] * samples.steps,
+        "neighbouring": "one sample, or nothing in its place",
+        "weights": "any",
+    }
 
 
 def statement(privacy: Privacy, draws: CohortDraws, rounds: int) -> dict[str, Any]:

@@ -190,6 +190,10 @@ class Federation(Settings):
     drop: float = setting(0.0, "share of clients that cannot be reached in a round", share=True, pretended=True)
     stragglers: float = setting(0.0, "share of clients whose answer comes a round late", share=True, pretended=True)
     stale: str = setting("use", "late answers: use or discard", choices=("use", "discard"))
+    secure_aggregation: bool = setting(
+        False, "the server sees the sum of the messages of a round, and no single one (docs/secure-aggregation.md)"
+    )
+    secure_sites: int = setting(3, "with secure aggregation: so many sites at least must be left in a round", least=3)
     patience: int = setting(
         10, "stop after this many rounds in a row without any answer", free=True, idle=True, least=1
     )
@@ -218,22 +222,24 @@ class Attacked(Settings):
 
 @dataclass(frozen=True)
 class PrivacySettings(Settings):
-    """Differential privacy at the level of clients."""
+    """Differential privacy of clients, or of their samples."""
 
     title = "privacy"
     dp_noise: float | None = setting(
         None,
         "differential privacy: the noise, as a multiple of the clip",
-        undeployed="noise would be drawn from the seed that everybody knows",
     )
     dp_epsilon: float | None = setting(
         None,
         "differential privacy: choose the noise for this epsilon",
-        undeployed="noise would be drawn from the seed that everybody knows",
     )
     dp_clip: float | None = setting(None, "clip the change a client sends to this length [1]")
     dp_delta: float | None = setting(None, "the delta of the guarantee [1e-5]")
     dp_where: str | None = setting(None, "where noise is added: server (trusted) or client [server]")
+    dp_unit: str | None = setting(
+        None,
+        "who is protected: client (all its data), or sample (each row; noise and clip are of gradients) [client]",
+    )
     dp_accountant: str | None = setting(None, "rdp, or prv (tighter, but numerical) [rdp]")
 
 
@@ -245,13 +251,11 @@ class Traffic(Settings):
     compress: str | Compressor = setting(
         "none",
         "how messages are compressed: top-k(k=0.05), int8, ... (sartor list compressors)",
-        undeployed="messages are sent as they are",
         names="compressors",
     )
     compress_down: str | Compressor = setting(
         "none",
         "the same for what the server sends to clients",
-        undeployed="messages are sent as they are",
         names="compressors",
     )
     budget: str | int | None = setting(

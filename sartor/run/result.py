@@ -44,6 +44,7 @@ class Result:
     held_out: Clients | None = None  # clients that took no part
     visits: int = 10  # of each of them, when training is over
     frozen: FrozenOutputs | None = None  # what a frozen part gives is kept: the task takes that, not samples
+    samples: privacy_account.Samples | None = None  # where those are what is private
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -184,6 +185,8 @@ class Result:
         if run.bytes_up == 0:
             return privacy_account.nothing_sent(self.private, run.round)
         draws = privacy_account.CohortDraws(run.problem.clients, run.cohort, run.federation.sampling, run.problem.seed)
+        if self.samples is not None:
+            return privacy_account.sample_statement(self.private, draws, self.samples, run.round)
         return privacy_account.statement(self.private, draws, run.round)
 
     @cached_property

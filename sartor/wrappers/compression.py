@@ -21,12 +21,15 @@ has the same h; a simulation keeps one of the two. Single numbers (a loss, MOCHA
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ..compressors import HEADER, Code, Compressor, Draws, Raw, encode, lengths
+from ..compressors import HEADER, Code, Compressor, Draws, Raw, decode, encode, lengths, received
 from ..core import ClientStack, Method, Problem, Sent, Server, State
 from ..errors import need
 from .base import Wrapper
@@ -35,6 +38,14 @@ _OURS = "compress."  # what the names of our own client states begin with
 
 # Notes that compression leaves in messages, [c, 2]: the bytes that were sent, and the most that the next can be.
 UP, DOWN = "bytes up", "bytes down"
+Spec = Mapping[str, tuple[torch.dtype, tuple[int, ...]]]  # name → type and shape of one client's row
+
+
+class Asked(Protocol):
+    """Of a stack of clients what codes are drawn from: which clients, in which round."""
+
+    round: int
+    ids: np.ndarray
 
 
 class Exchange(NamedTuple):
@@ -90,18 +101,29 @@ class Compressed(Wrapper):
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         done = self.exchange(state, down, local)
-        notes = {}
+        notes, after = {}, local.round + 1
         if self.down is not None:
-            notes[DOWN] = _note(self.down, done.down, down, local)
+            notes[DOWN] = _note(done.down, self.most_down(spec_of(down), after), local)
         if self.up is not None:
-            notes[UP] = _note(self.up, done.up, done.messages, local)
+            notes[UP] = _note(done.up, self.most_up(spec_of(done.messages), after), local)
         return done.state, done.messages | notes
+
+    def most_up(self, messages: Spec, round: int) -> dict[str, int]:
+        """The most bytes that the frame of each part of a client's message can take in this round."""
+        assert self.up is not None
+        named = {k for k, (_, shape) in messages.items() if k in self.named and len(shape) > 0}
+        return _most(self.up, messages, named, round)
+
+    def most_down(self, down: Spec, round: int) -> dict[str, int]:
+        """The same of what a client is sent."""
+        assert self.down is not None
+        return _most(self.down, down, {k for k, (_, shape) in down.items() if math.prod(shape) > 1}, round)
 
     def exchange(self, state: State, down: State, local: ClientStack) -> Exchange:
         """What `client` does, with the codes."""
-        own, inner = _ours(state), {k: v for k, v in state.items() if not k.startswith(_OURS)}
-        received, down_codes, kept = self._received(own, down, local)
-        new, messages = self.method.client(inner, received, local)
+        own, inner = ours(state), {k: v for k, v in state.items() if not k.startswith(_OURS)}
+        got, down_codes, kept = self.coded_down(own, down, local)
+        new, messages = self.method.client(inner, got, local)
         own |= kept
         up_codes: dict[str, Code] = {}
         out: State = {}
@@ -109,7 +131,7 @@ class Compressed(Wrapper):
             if self.up is None:
                 out[key] = x
             elif x.dim() > 1 and key in self.named:
-                out[key], up_codes[key], kept = self._sent(key, x, received, own, local)
+                out[key], up_codes[key], kept = self._sent(key, x, got, own, local)
                 own |= kept
             else:
                 out[key], up_codes[key] = x, Raw(x.reshape(len(x), -1))
@@ -121,7 +143,7 @@ class Compressed(Wrapper):
         )
         return Exchange(new | _named(_OURS[:-1], own), out, down_codes, up_codes)
 
-    def _received(self, own: State, down: State, local: ClientStack) -> tuple[State, dict[str, Code], State]:
+    def coded_down(self, own: State, down: State, local: Asked) -> tuple[State, dict[str, Code], State]:
         """The downlink as the clients get it, its codes, and what the clients keep."""
         if self.down is None or not own:  # a client that joins when training is over is sent all as it is
             return down, {}, {}
@@ -133,12 +155,52 @@ class Compressed(Wrapper):
                 codes[key] = Raw(x)
                 continue
             memory = _under(f"down.{key}.", own)
-            x, h, codes[key], memory = _relative(
+            x, h, codes[key], memory = self._relative(
                 self.down, x, own[f"held.{key}"], memory, self._draws(f"compress down {key}", local)
             )
             out[key] = x.view(v.shape)
             kept |= {f"held.{key}": h} | _named(f"down.{key}", memory)
         return out, codes, kept
+
+    def read_down(self, own: State, frames: Mapping[str, bytes], like: Spec) -> tuple[State, State]:
+        """What one client [1, ...] makes of its frames: the downlink, and what it keeps. As `coded_down` says it."""
+        assert self.down is not None
+        out, kept = State(), State()
+        for key, (_, shape) in like.items():
+            size = math.prod(shape)
+            if size == 1:
+                out[key] = decode(frames[key], size).view(1, *shape)
+                continue
+            value, memory = received(self.down, frames[key], size, _under(f"down.{key}.", own))
+            x, h = taken(self.down, value, own[f"held.{key}"])
+            out[key] = x.view(1, *shape)
+            kept |= {f"held.{key}": h} | _named(f"down.{key}", memory)
+        return out, kept
+
+    def read_up(self, own: State, down: State, frames: Mapping[str, bytes], like: Spec) -> tuple[State, State]:
+        """What the server makes of one client's frames: its message [1, ...], and what the server keeps of it. `down`
+        is what the client was sent, as it got it. As `exchange` says it at the client."""
+        assert self.up is not None
+        out, kept = State(), State()
+        for key, (_, shape) in like.items():
+            size = math.prod(shape)
+            if key not in self.named or not shape:
+                out[key] = decode(frames[key], size).view(1, *shape)
+                continue
+            sent = self.named[key]
+            value, memory = received(self.up, frames[key], size, _under(f"up.{key}.", own))
+            kept |= _named(f"up.{key}", memory)
+            if sent.against == "last":
+                out[key], kept[f"last.{key}"] = taken(self.up, value, own[f"last.{key}"])
+            else:
+                out[key] = (down[sent.down] if sent.against == "down" else 0.0) + value
+        return out, kept
+
+    def server_memory(self, own: State) -> State:
+        """Of a client's own state, what the server must know as well: what it sends and is sent refers to it."""
+        refers = self.up is not None and self.up.refers
+        names = ("held.", "down.", "last.") + (("up.",) if refers else ())
+        return {k: v for k, v in ours(own).items() if k.startswith(names)}
 
     def _sent(self, key: str, x: Tensor, down: State, own: State, local: ClientStack) -> tuple[Tensor, Code, State]:
         """A part of the messages as the server gets it, its code, and what the clients keep."""
@@ -146,26 +208,37 @@ class Compressed(Wrapper):
         sent, memory = self.named[key], _under(f"up.{key}.", own)
         draws = self._draws(f"compress up {key}", local)
         if sent.against == "last":
-            x, h, code, memory = _relative(self.up, x, own[f"last.{key}"], memory, draws)
+            x, h, code, memory = self._relative(self.up, x, own[f"last.{key}"], memory, draws)
             return x, code, {f"last.{key}": h} | _named(f"up.{key}", memory)
         base = down[sent.down] if sent.against == "down" else 0.0
         difference = x - base
         if not self._feeds_back(sent):
-            code, memory = self.up.encode(difference, memory, draws)
-            return base + code.value(), code, _named(f"up.{key}", memory)
+            code, after = self.up.encode(difference, memory, draws)
+            return base + self._value(code, memory), code, _named(f"up.{key}", after)
         difference += own[f"error.{key}"]
-        code, memory = self.up.encode(_gamma(self.up, x) * difference, memory, draws)
-        value = code.value()
-        return base + value, code, {f"error.{key}": difference - value} | _named(f"up.{key}", memory)
+        code, after = self.up.encode(_gamma(self.up, x) * difference, memory, draws)
+        value = self._value(code, memory)
+        return base + value, code, {f"error.{key}": difference - value} | _named(f"up.{key}", after)
 
-    def _draws(self, purpose: str, local: ClientStack) -> Draws:
+    def _relative(
+        self, C: Compressor, x: Tensor, h: Tensor, memory: State, draws: Draws
+    ) -> tuple[Tensor, Tensor, Code, State]:
+        """x as the receiver has it, and both sides' new h."""
+        code, after = C.encode(_gamma(C, x) * (x - h) if C.feedback else x - h, memory, draws)
+        return *taken(C, self._value(code, memory), h), code, after
+
+    def _value(self, code: Code, memory: State) -> Tensor:
+        """[c, size] what the receiver makes of a code; `memory` is the sender's, before it."""
+        return code.value()
+
+    def _draws(self, purpose: str, local: Asked) -> Draws:
         return Draws(self.seed, purpose, local.round, local.ids)
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor | None:
-        return self.method.personal(state, self._received(_ours(state), down, local)[0], local)
+        return self.method.personal(state, self.coded_down(ours(state), down, local)[0], local)
 
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:
-        return self.method.diagnose(state, self._received(_ours(state), down, local)[0], local)
+        return self.method.diagnose(state, self.coded_down(ours(state), down, local)[0], local)
 
 
 def message(codes: dict[str, Code], row: int) -> bytes:
@@ -173,26 +246,30 @@ def message(codes: dict[str, Code], row: int) -> bytes:
     return b"".join(encode(codes[key], row) for key in sorted(codes))
 
 
-def _note(C: Compressor, codes: dict[str, Code], vectors: State, local: ClientStack) -> Tensor:
+def _note(codes: dict[str, Code], most: Mapping[str, int], local: Asked) -> Tensor:
     """[c, 2] bytes of what each client sends or is sent, and the most that it can be in the next round."""
-    spent, most = torch.zeros(len(local.ids), dtype=torch.float64), 0
-    for key, code in codes.items():
-        size, element = vectors[key][0].numel(), vectors[key].element_size()
-        spent += lengths(code)
-        most += HEADER + (size * element if isinstance(code, Raw) else C.most(size, element, local.round + 1))
-    return torch.stack([spent, torch.full_like(spent, most)], dim=1)
+    spent = sum((lengths(code) for code in codes.values()), torch.zeros(len(local.ids), dtype=torch.float64))
+    return torch.stack([spent, torch.full_like(spent, sum(most.values()))], dim=1)
 
 
-def _relative(C: Compressor, x: Tensor, h: Tensor, memory: State, draws: Draws) -> tuple[Tensor, Tensor, Code, State]:
-    """x as the receiver has it, and both sides' new h."""
-    gamma = _gamma(C, x)
-    if C.feedback:
-        code, memory = C.encode(gamma * (x - h), memory, draws)
-        h = h + code.value()
-        return h, h, code, memory
-    code, memory = C.encode(x - h, memory, draws)
-    value = code.value()
-    return h + value, h + gamma * value, code, memory
+def _most(C: Compressor, parts: Spec, coded: set[str], round: int) -> dict[str, int]:
+    """By part: the most bytes of its frame; what is not in `coded` goes as it is."""
+    found = {}
+    for key, (dtype, shape) in parts.items():
+        size, element = math.prod(shape), dtype.itemsize
+        found[key] = HEADER + (C.most(size, element, round) if key in coded else size * element)
+    return found
+
+
+def spec_of(tensors: State) -> Spec:
+    """Type and shape of one client's row of each."""
+    return {k: (v.dtype, tuple(v.shape[1:])) for k, v in tensors.items()}
+
+
+def taken(C: Compressor, value: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    """x as the receiver has it once a code of x − h is worth `value`, and both sides' new h."""
+    x = h + value
+    return x, x if C.feedback else h + _gamma(C, value) * value
 
 
 def _gamma(C: Compressor, x: Tensor) -> float:
@@ -207,5 +284,5 @@ def _under(prefix: str, state: State) -> State:
     return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
 
 
-def _ours(state: State) -> State:
+def ours(state: State) -> State:
     return _under(_OURS, state)

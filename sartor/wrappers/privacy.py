@@ -3,6 +3,7 @@
     Δ_i = m_i − d_i,   Δ'_i = Δ_i · min(1, C/‖Δ_i‖)         (m_i: a client's message, d_i: what it answers, C: `clip`)
     client:   send d_i + Δ'_i + zC·N(0, I)                                  each message is private by itself
     server:   (1/n) Σ_i Δ'_i + (zC/n)·N(0, I)                               the mean is; whoever computes it is trusted
+    sum:      send d_i + Δ'_i + (zC/√k)·N(0, I)                       the sum of k or more is; single ones nobody sees
 
 z is `noise`, n the cohort (the expected one where it is drawn by chance: dividing by the number that came would leak
 it). Whatever a method does with a private message or a private mean costs nothing more. So with noise at the client any
@@ -12,15 +13,18 @@ cannot, as taking an old message back would take its noise back: a client that s
 
     w = w + (1/m) ( Σ_i Δ'_i + zC·N(0, I) )   over those that answered; with everyone this is the method's own mean
 
-Noise is a function of the seed, so that a simulation can be repeated; a federation that is for real keeps the seed
-secret. docs/privacy.md says what the guarantee covers, method by method; accounting.py computes it.
+Noise is a function of the seed, so that a simulation can be repeated; in a federation that is for real a site draws it
+from its own entropy (federation/os_noise.py). docs/privacy.md says what the guarantee covers, method by method;
+run/privacy_account.py computes it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,6 +35,8 @@ from ..errors import need, not_negative, one_of, positive
 from ..seeds import stream
 from .base import Wrapper, sent
 
+NoiseSource = Callable[[int, int, int, int], np.ndarray]  # (size, round, client, step) → [size] N(0, 1)
+UNITS = ("client", "sample")
 PLACES, ACCOUNTANTS = ("server", "client"), ("rdp", "prv")
 
 
@@ -44,6 +50,10 @@ class Privacy:
     where: str = "server"
     epsilon: float | None = None  # in place of the noise
     accountant: str = "rdp"  # or "prv", tighter, but numerical
+    unit: str = (
+        "client"  # who is protected: all data of a client, or each sample (sample_privacy.py: clip and noise are
+    )
+    # then those of gradients)
 
     def __post_init__(self) -> None:
         one = (self.noise is None) != (self.epsilon is None)
@@ -60,6 +70,7 @@ class Privacy:
         )
         need(0 < self.delta < 1, f"privacy needs delta in (0, 1), far below one over the clients; got {self.delta}.")
         one_of("privacy", "where", self.where, PLACES)
+        one_of("privacy", "unit", self.unit, UNITS)
         one_of("privacy", "accountant", self.accountant, ACCOUNTANTS)
 
 
@@ -74,12 +85,25 @@ def clipped(messages: Tensor, base: Tensor, clip: float) -> Tensor:
 class Private(Wrapper):
     """`method` with messages that are clipped and noisy."""
 
-    def __init__(self, method: Method, privacy: Privacy, cohort: int, seed: int) -> None:
+    def __init__(
+        self,
+        method: Method,
+        privacy: Privacy,
+        cohort: int,
+        seed: int,
+        source: NoiseSource | None = None,
+        together: int | None = None,
+    ) -> None:
+        """`source`: where a real site's noise comes from; none: it is a function of the seed. `together`: only the sum
+        of at least so many messages is seen (secure_sum.py), and it is the sum that carries the noise."""
         super().__init__(method)
+        self.source = source
         assert privacy.noise is not None, "the noise is found before the run is made"
         self.privacy, self.cohort, self.seed = privacy, cohort, seed
         self.clip, self.noise = privacy.clip, privacy.noise
         self.std = self.noise * self.clip if self.noise else 0.0  # 0·inf is no number
+        self.std /= 1.0 if together is None else math.sqrt(together)
+        self.at_clients = privacy.where == "client" or together is not None
         _check(method, privacy.where)
 
     def init(self, problem: Problem) -> tuple[Server, State]:
@@ -92,7 +116,7 @@ class Private(Wrapper):
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         new, messages = self.method.client(state, down, local)
-        if self.privacy.where == "server":
+        if not self.at_clients:
             return new, messages
         key, u = self._vector(messages)
         u = clipped(u, sent(key, u, down), self.clip)
@@ -101,7 +125,7 @@ class Private(Wrapper):
         return new, {key: u}
 
     def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
-        if self.privacy.where == "client":
+        if self.at_clients:
             return self.method.server(server, ids, messages, weights, round)
         key, u = self._vector(messages)
         base = sent(key, u, self.method.downlink(server, ids, round))
@@ -120,9 +144,15 @@ class Private(Wrapper):
 
     def _draw(self, like: Tensor, round: int, client: int | None = None) -> Tensor:
         """[k] zC·N(0, I), of a client or of the server."""
-        purpose = "privacy" if client is None else "privacy of a client"
-        drawn = stream(self.seed, purpose, round, client or 0).standard_normal(like.shape[1])
+        if client is None:
+            drawn = stream(self.seed, "privacy", round, 0).standard_normal(like.shape[1])
+        else:
+            drawn = (self.source or self.simulated)(like.shape[1], round, client, 0)
         return self.std * torch.from_numpy(drawn).to(like)
+
+    def simulated(self, size: int, round: int, client: int, step: int) -> np.ndarray:
+        """[size] N(0, 1) of a client."""
+        return stream(self.seed, "privacy of a client", round, client).standard_normal(size)
 
     def _vector(self, messages: State) -> tuple[str, Tensor]:
         """The only thing that a client may send."""

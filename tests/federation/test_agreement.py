@@ -92,7 +92,7 @@ def test_a_real_federation_pretends_nothing(field: str, value: object, flame: Fe
         flame.play()
 
 
-@pytest.mark.parametrize(("field", "value"), [("compress", "int8"), ("compress_down", "int8"), ("dp_noise", 1.0)])
+@pytest.mark.parametrize(("field", "value"), [("class_weights", "balanced")])
 def test_what_a_real_federation_cannot_do_yet_is_refused(field: str, value: object, flame: Federation) -> None:
     flame.recipe = flame.recipe.replace(**{field: value})
     with pytest.raises(SartorError, match=f"has no {field} yet"):

@@ -2,40 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 import pytest
+from killed import Killed, killed_at
 from sites import QUICK, Calls, Federation, last, vectors
 from subsets import first
 
 from sartor.run.recipe import Recipe
-
-
-class Killed(BaseException):
-    """The process is gone."""
-
-
-@contextmanager
-def killed_at(count: int, when: str) -> Iterator[list[str]]:
-    """Die at the count-th durable write, just before or just after the file has its name."""
-    replace_, done = os.replace, []
-
-    def replacing(a: Any, b: Any) -> None:
-        done.append(str(b))
-        if len(done) == count + 1 and when == "before":
-            raise Killed
-        replace_(a, b)
-        if len(done) == count + 1:
-            raise Killed
-
-    with mock.patch.object(os, "replace", replacing):
-        yield done
 
 
 def writes(folder: Path, paths: dict[str, Path]) -> int:

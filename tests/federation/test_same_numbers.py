@@ -6,23 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sites import NAMES, SMALL, Federation, personal
+from sites import NAMES, SMALL, Federation, personal, simulated
 
 from sartor.run.assemble import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
-from sartor.run.result import Result
 from sartor.storage import load_tensors, read_json
 
 METHODS = ["scaffold", "local"]  # besides those of conformance.py
-
-
-def simulated(recipe: Recipe, paths: dict[str, Path], folder: Path) -> Result:
-    """The same rows in one process."""
-    own = {"data": str(paths["all"]), "target": "outcome", "client_key": "hospital", "diagnostics": False}
-    recipe = recipe.replace(**own)
-    *_, result = play_recipe(recipe, clients_of(recipe), folder)
-    return result
 
 
 @pytest.mark.parametrize("method", METHODS)

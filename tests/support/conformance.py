@@ -43,6 +43,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "apfl": {},
 }
 OWN_PARTS = "ditto, own intercepts"
+COMPRESSED = {"compress": "top-k(k=0.1)", "compress_down": "int8"}
 _COMMON: dict[str, Any] = {"model": "mlp(6)", "rounds": 5, "evaluate_every": 2, "partition": "natural", "seed": 3}
 
 
@@ -73,6 +74,8 @@ def _cases() -> Iterator[Case]:
         yield Case(method, values)
         yield Case(f"{method}, two of three", values | {"cohort": 2})
     yield Case(OWN_PARTS, {"method": "ditto", "personal": "bias"})
+    for method in ("flame", "ditto"):
+        yield Case(f"{method}, compressed", {"method": method} | COMPRESSED)
     for method in ("flame", "fedamp"):
         values = {"method": method, "settings": METHODS[method]}
         yield Case(f"{method}, one raises", values, Fault(client=1, round=2))
@@ -80,7 +83,7 @@ def _cases() -> Iterator[Case]:
 
 
 CASES = {case.name: case for case in _cases()}
-PLAIN = [*METHODS, OWN_PARTS]  # everybody takes part, nobody fails
+PLAIN = [*METHODS, OWN_PARTS, "flame, compressed", "ditto, compressed"]  # everybody takes part, nobody fails
 PARTIAL = [name for name in CASES if "two of three" in name]
 RAISES = [name for name in CASES if "raises" in name]
 SLOW = [name for name in CASES if "slow" in name]

@@ -11,15 +11,19 @@ from unittest import mock
 
 import numpy as np
 
-from sartor.federation import server
+from sartor.federation import os_noise, server
 from sartor.federation.limits import SiteLimits
+from sartor.federation.masks import Identity
 from sartor.federation.rounds import decode, remote_engine
 from sartor.federation.rounds.remote_engine import Waiting
 from sartor.federation.server import Coordinator
 from sartor.federation.site import Participant, SiteConfig
+from sartor.run.assemble import clients_of
+from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 from sartor.run.result import Result
 from sartor.storage import load_tensors
+from sartor.wrappers.privacy import NoiseSource
 
 NAMES = ("a", "b", "c")
 SMALL: dict[str, Any] = {"model": "mlp(6)", "rounds": 4, "evaluate_every": 2, "partition": "natural", "seed": 3}
@@ -91,10 +95,15 @@ class Federation:
     limits: SiteLimits = EXACT
     target: str = "outcome"
     text: tuple[str, ...] = ()
+    noise: NoiseSource = os_noise.standard_normal
+    identities: dict[str, Identity] = field(default_factory=dict)
 
     def member(self, name: str) -> Participant:
         own = SiteConfig(str(self.paths[name]), self.target, self.key, self.share, text=self.text, limits=self.limits)
-        return Participant(name, self.folder / name, own, log=lambda text: self.said.append(f"{name}: {text}"))
+        said = lambda text: self.said.append(f"{name}: {text}")  # noqa: E731
+        return Participant(
+            name, self.folder / name, own, log=said, noise=self.noise, identity=self.identities.get(name)
+        )
 
     def calls(self, names: Sequence[str] = NAMES) -> Calls:
         return Calls({name: self.member(name).answer for name in names})
@@ -105,6 +114,7 @@ class Federation:
         lead = Coordinator(
             "trial", own, self.recipe, names, calls, self.waiting, self.said.append, 0.2, self.waiting.again
         )
+        lead.authority = next((i.authority for i in self.identities.values()), None)
         play = lead.play
 
         def timed() -> Iterator[Result]:
@@ -132,6 +142,14 @@ def vectors(folder: Path, names: Sequence[str] = NAMES) -> dict[str, bytes]:
             found |= {f"{place} {k}": v.numpy().tobytes() for k, v in load_tensors(path)[0].items()}
     assert any(k.startswith("server/models") for k in found) and any(k.startswith(f"{names[0]}/models") for k in found)
     return found
+
+
+def simulated(recipe: Recipe, paths: dict[str, Path], folder: Path) -> Result:
+    """The same rows in one process."""
+    own = {"data": str(paths["all"]), "target": "outcome", "client_key": "hospital", "diagnostics": False}
+    recipe = recipe.replace(**own)
+    *_, result = play_recipe(recipe, clients_of(recipe), folder)
+    return result
 
 
 def personal(folder: Path, name: str, at: int = 0) -> np.ndarray:

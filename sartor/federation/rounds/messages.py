@@ -34,7 +34,7 @@ _KINDS = (
         "done",
         "noted",
     ),  # before the first round, and after the last
-    *("train", "evaluate", "personal", "answer", "refused"),
+    *("train", "unmask", "evaluate", "personal", "answer", "refused"),
     *("diagnose", "states"),  # in a simulation, where everything may come back
 )
 _TYPES = {

@@ -11,17 +11,19 @@ from __future__ import annotations
 import hashlib
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ...core import Stage, State
-from ...errors import Diverged, SartorError
+from ...errors import Diverged, Refused, SartorError
 from .client_store import Keeper, Look, Looks, Snapshot, stacked
+from .masking import SECURE, SEED, SiteMasking
 from .messages import Damaged, Message, Spec, decode, encode, packed, plain, row, size_of, unpacked
+from .packing import CODES, LENGTH, SitePacking, codes_in, joined
 
 # Why a request or a reply was not taken: its bytes, its run or sender, its settings, its round (old, ahead, or from a
 # state that is gone), its work (raised, NaN), or the disk.
@@ -69,10 +71,17 @@ class RemoteClients:
     scored: Callable[[int], bool] = lambda round: True  # whether an evaluation was agreed on for this round
     looks: Looks | None = None  # none: a simulation, where models are scored as often as one likes
     release: Callable[[Tensor, State], State] = lambda ids, scores: scores  # which scores leave, and how
+    packing: SitePacking | None = None  # none: models and messages go as they are
+    masks: SiteMasking | None = None  # none: messages leave without a mask
+    # Before messages of these clients are made with noise, in this round; it may refuse. None: there is no noise, and
+    # what is computed again is the same.
+    spend: Callable[[int, Sequence[int]], None] | None = None
 
     def __post_init__(self) -> None:
         self._own = frozenset(self.ids)
-        self.most = max((size_of(spec, len(self.ids)) for spec in self.down.values()), default=0)
+        coded = 0 if self.packing is None else self.packing.most_down(len(self.ids))
+        coded += 0 if self.masks is None else self.masks.most
+        self.most = max((size_of(spec, len(self.ids)) for spec in self.down.values()), default=0) + coded
 
     def answer(self, data: bytes) -> bytes:
         """The reply to a request. A request that cannot be taken changes nothing, is counted and is refused in a word:
@@ -80,11 +89,13 @@ class RemoteClients:
         try:
             request = decode(data, None if self.open else self.most)
             self._check(request)
-            down = self._received(request)
-            marks = _marked(request)
+            if request.kind == "unmask":
+                return encode(self._unmask(request))
+            down, codes = self._received(request)
+            marks = _marked(request, codes)
             if not self.open:
                 self._check_once(request, marks)
-            return encode(self._reply(request, down, marks))
+            return encode(self._reply(request, _Downlink(down, codes), marks))
         except Exception as e:
             return self._refuse(e)
 
@@ -94,32 +105,35 @@ class RemoteClients:
         text = str(error) if isinstance(error, SartorError | OSError) else f"{type(error).__name__}: {error}"
         self.log(f"refused ({why}): {text}")
         note: dict[str, Any] = {"why": why, "instance_id": self.instance_id}
+        note |= {"limit": error.limit} if isinstance(error, Refused) and error.limit else {}
         if self.open:
             own = isinstance(error, SartorError)
             note |= {"text": text if own else "".join(traceback.format_exception(error)), "own": own}
         return encode(Message("refused", self.run, self.agreement, note=note))
 
     def _check(self, request: Message) -> None:
-        stages = ("train", "evaluate", "personal", *(("diagnose", "states") if self.open else ()))
+        masked = ("unmask",) if self.masks is not None else ()
+        stages = ("train", "evaluate", "personal", *masked, *(("diagnose", "states") if self.open else ()))
         mine = request.kind in stages and set(request.clients) <= self._own
         if request.run != self.run or not mine or not request.clients or len(request.since) != len(request.clients):
-            raise _Refused("foreign", "a request of another run, or for clients that are not here")
+            raise Refused("foreign", "a request of another run, or for clients that are not here")
         if request.agreement != self.agreement:
-            raise _Refused("agreement", "the server works with other settings than were agreed on")
-        if request.round >= self.rounds + (request.kind != "train"):
-            raise _Refused("early", f"round {request.round + 1} of {self.rounds}")
+            raise Refused("agreement", "the server works with other settings than were agreed on")
+        training = request.kind in ("train", "unmask")
+        if request.round >= self.rounds + (not training):
+            raise Refused("early", f"round {request.round + 1} of {self.rounds}")
         for client, since in zip(request.clients, request.since, strict=True):
             newest = self.store.newest(client)
-            if request.kind == "train" and (request.round < newest or since >= request.round):
-                raise _Refused("stale", f"round {request.round + 1} after round {newest + 1}")
+            if training and (request.round < newest or since >= request.round):
+                raise Refused("stale", f"round {request.round + 1} after round {newest + 1}")
             if self.store.after(client, since) is None:
-                raise _Refused("behind", f"the state after round {since + 1}, which the server counts on, is not here")
+                raise Refused("behind", f"the state after round {since + 1}, which the server counts on, is not here")
 
     def _check_once(self, request: Message, marks: Marks) -> None:
         """A round has one model for each client: the one that is scored is the one to train on, and neither is asked
         for twice with another. So a server gets no more answers out of a site than rounds were agreed on."""
         if request.kind == "evaluate" and not self.scored(request.round):
-            raise _Refused("unscheduled", f"no scores were agreed on after round {request.round}")
+            raise Refused("unscheduled", f"no scores were agreed on after round {request.round}")
         for client, since, (mark, full) in zip(request.clients, request.since, marks, strict=True):
             look = None if self.looks is None else self.looks.last(client)
             trained = self.store.after(client, request.round)
@@ -127,20 +141,25 @@ class RemoteClients:
                 again = trained is None or (trained.since, trained.digest) == (since, mark)
                 same = look is None or look.round != request.round or look.down == mark
                 if not (again and same):
-                    raise _Refused("changed", f"another model in round {request.round + 1} than was sent before")
+                    raise Refused("changed", f"another model in round {request.round + 1} than was sent before")
             elif request.kind == "evaluate":
                 if request.round < max(self.store.newest(client), -1 if look is None else look.round):
-                    raise _Refused("stale", f"scores after round {request.round}, which is over")
+                    raise Refused("stale", f"scores after round {request.round}, which is over")
                 fresh = look is None or look.round != request.round or look.mark == f"{since} {full}"
                 if not fresh or (trained is not None and trained.digest != mark):
-                    raise _Refused("changed", f"scores of another model after round {request.round}")
+                    raise Refused("changed", f"scores of another model after round {request.round}")
 
-    def _received(self, request: Message) -> State:
-        """What the server sent, as tensors [c, ...]."""
+    def _received(self, request: Message) -> tuple[State, list[bytes]]:
+        """What the server sent, as tensors [c, ...], and what it sent as codes, for each client."""
         n = len(request.clients)
-        return plain(request.arrays, n) if self.open else unpacked(request.arrays, n, self.down[request.kind])
+        if self.open:
+            return plain(request.arrays, n), []
+        arrays, codes = dict(request.arrays), list[bytes]()
+        if self.packing is not None and self.packing.codes_down:
+            codes = self.packing.split(codes_in(arrays.pop(CODES, None), self.packing.most_down(n)), n)
+        return unpacked(arrays, n, self.down[request.kind]), codes
 
-    def _reply(self, request: Message, down: State, marks: Marks) -> Message:
+    def _reply(self, request: Message, down: _Downlink, marks: Marks) -> Message:
         if request.kind == "train":
             arrays = self._train(request, down, marks)
         else:
@@ -150,7 +169,7 @@ class RemoteClients:
         named = (self.run, self.agreement, request.round, request.clients, request.since)
         return Message("answer", *named, arrays, {"stage": request.kind, "instance_id": self.instance_id})
 
-    def _look(self, request: Message, down: State, held: list[Snapshot], marks: Marks) -> State:
+    def _look(self, request: Message, down: _Downlink, held: list[Snapshot], marks: Marks) -> State:
         """What a stage that changes nothing brings."""
         if request.kind == "states":
             states = stacked([h.state for h in held])
@@ -171,49 +190,94 @@ class RemoteClients:
         assert held is not None  # _check has looked
         return held
 
-    def _train(self, request: Message, down: State, marks: Marks) -> dict[str, np.ndarray]:
+    def _train(self, request: Message, down: _Downlink, marks: Marks) -> dict[str, np.ndarray]:
         """The replies, from the disk where all are there, else computed from the states that the server names.
 
-        Where some are missing all are computed again: the same bits, as nothing depends on what happened since.
+        Where some are missing all are computed again: the same bits, as nothing depends on what happened since. But not
+        where they have noise: a second one on the same message would tell more of it than was accounted for.
         """
         sent = [mark for mark, _ in marks]
-        stored = [self.store.after(i, request.round) for i in request.clients]
-        if all(
-            h is not None and (h.since, h.digest) == mark
-            for h, mark in zip(stored, zip(request.since, sent, strict=True), strict=True)
-        ):
+        stored = {}
+        for client, since, mark in zip(request.clients, request.since, sent, strict=True):
+            held = self.store.after(client, request.round)
+            if held is not None and (held.since, held.digest) == (since, mark):
+                stored[client] = held
+        if len(stored) == len(request.clients):
             self.counts["repeated"] += 1
-            done = [h for h in stored if h is not None]
         else:
-            held = [self._held(i, s) for i, s in zip(request.clients, request.since, strict=True)]
-            state, message, steps = self._work(request, down, held)
-            done = []
-            for at, before in enumerate(held):
-                own, reply = ({k: v.clone() for k, v in row(t, at).items()} for t in (state, message))
-                now = (request.round, before.round, sent[at], before.visits + 1, int(steps[at]), own, reply)
-                done.append(Snapshot(*now))
-            self.store.put(dict(zip(request.clients, done, strict=True)))
+            missing = [at for at, i in enumerate(request.clients) if self.spend is None or i not in stored]
+            new = self._trained(_some(request, missing), down.some(missing), [sent[at] for at in missing])
+            self.store.put(new)
+            stored |= new
+        done = [stored[i] for i in request.clients]
+        counted = {"steps": np.array([h.steps for h in done])}
+        if self.masks is not None:
+            rows = packed(stacked([h.reply for h in done]))
+            masked = self.masks.masked(request.round, request.note.get(SECURE), rows)
+            return {f"message/{k}": v for k, v in masked.items()} | counted
+        if CODES in done[0].reply:
+            return {CODES: joined([h.reply[CODES].numpy().tobytes() for h in done])} | counted
         replies = packed(stacked([h.reply for h in done])) if done[0].reply else {}
-        return {f"message/{k}": v for k, v in replies.items()} | {"steps": np.array([h.steps for h in done])}
+        return {f"message/{k}": v for k, v in replies.items()} | counted
 
-    def _work(self, request: Message, down: State, held: list[Snapshot]) -> tuple[State, State, Tensor]:
+    def _unmask(self, request: Message) -> Message:
+        """What opens the sum of a round that all of these sites have answered."""
+        assert self.masks is not None  # _check has looked
+        if any(self.store.after(i, request.round) is None for i in request.clients):
+            raise Refused("early", f"round {request.round + 1} is not answered yet")
+        seed = np.frombuffer(self.masks.opened(request.round, request.note.get(SECURE)), np.uint8)[None]
+        named = (self.run, self.agreement, request.round, request.clients, request.since)
+        return Message("answer", *named, {SEED: seed}, {"stage": "unmask", "instance_id": self.instance_id})
+
+    def _trained(self, request: Message, down: _Downlink, sent: list[str]) -> dict[int, Snapshot]:
+        """One round of each client."""
+        held = [self._held(i, s) for i, s in zip(request.clients, request.since, strict=True)]
+        if self.spend is not None:
+            self.spend(request.round, request.clients)
+        state, message, steps = self._work(request, down, held)
+        done = {}
+        for at, (client, before) in enumerate(zip(request.clients, held, strict=True)):
+            own, reply = ({k: v.clone() for k, v in row(t, at).items()} for t in (state, message))
+            if LENGTH in reply:
+                reply = {CODES: reply[CODES][: int(reply[LENGTH])].clone()}
+            now = (request.round, before.round, sent[at], before.visits + 1, int(steps[at]), own, reply)
+            done[client] = Snapshot(*now)
+        return done
+
+    def _work(self, request: Message, sent: _Downlink, held: list[Snapshot]) -> tuple[State, State, Tensor]:
         visits = torch.tensor([h.visits for h in held])
         ids, state = torch.tensor(request.clients), stacked([h.state for h in held])
+        down, kept = dict(sent.down), State()
         common = down.pop(GLOBAL, None)
-        return self.bench(cast(Stage, request.kind), request.round, ids, state, visits, down, common)
+        if self.packing is not None and self.packing.codes_down:
+            down, kept = self.packing.received(sent.codes, state)
+        new, message, steps = self.bench(cast(Stage, request.kind), request.round, ids, state, visits, down, common)
+        return new | kept, message, steps
 
 
-class _Refused(SartorError):
-    """Why, and what is said here."""
+class _Downlink(NamedTuple):
+    """What a request brings: tensors [c, ...], and each client's codes where downlinks are coded."""
 
-    def __init__(self, why: str, text: str) -> None:
-        super().__init__(text)
-        self.why = why
+    down: State
+    codes: list[bytes]
+
+    def some(self, places: list[int]) -> _Downlink:
+        """What it brings for the clients at these places."""
+        rows = {
+            k: v[:1].expand(len(places), *v.shape[1:]) if v.stride(0) == 0 else v[places] for k, v in self.down.items()
+        }
+        return _Downlink(rows, [self.codes[at] for at in places] if self.codes else [])
+
+
+def _some(request: Message, places: list[int]) -> Message:
+    """The same for the clients at these places."""
+    clients, since = (tuple(numbers[at] for at in places) for numbers in (request.clients, request.since))
+    return replace(request, clients=clients, since=since)
 
 
 def _why(error: Exception) -> str:
     """The one word that a server is told."""
-    if isinstance(error, _Refused):
+    if isinstance(error, Refused):
         return error.why
     for kind, word in ((Damaged, "damaged"), (Diverged, "diverged"), (OSError, "disk")):
         if isinstance(error, kind):
@@ -224,11 +288,15 @@ def _why(error: Exception) -> str:
 Marks = list[tuple[str, str]]  # for each client: a hash of what it would train on, and of all that it was sent
 
 
-def _marked(request: Message) -> Marks:
-    whole = _hashes(request.arrays, len(request.clients))
-    if GLOBAL not in request.arrays:
+def _marked(request: Message, codes: list[bytes]) -> Marks:
+    clients, arrays = len(request.clients), {k: v for k, v in request.arrays.items() if not (codes and k == CODES)}
+    whole = _hashes(arrays, clients)
+    if codes:
+        coded = [hashlib.sha256(code).hexdigest() for code in codes]
+        return [(code, f"{code} {rest}") for code, rest in zip(coded, whole, strict=True)]
+    if GLOBAL not in arrays:
         return list(zip(whole, whole, strict=True))
-    down = _hashes({k: v for k, v in request.arrays.items() if k != GLOBAL}, len(request.clients))
+    down = _hashes({k: v for k, v in arrays.items() if k != GLOBAL}, clients)
     return list(zip(down, whole, strict=True))
 
 

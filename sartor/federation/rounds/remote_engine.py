@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ...core import Stage, State
 from ...errors import Diverged, SartorError, Silent, need, positive, readable
+from .masking import KEY, SECURE, SEED, ServerMasking
 from .messages import Damaged, Message, Spec, decode, encode, packed, plain, size_of, unpacked
+from .packing import CODES, ServerPacking, codes_in
 from .remote_clients import GLOBAL, REASONS
 
 STEPS = "steps"
@@ -65,7 +68,10 @@ class RemoteEngine:
         welcome: Mapping[str, bytes] | None = None,  # what a site that has not joined is told
         instance_ids: Mapping[str, str] | None = None,  # what each site said when it joined, and says with every answer
         ranges: Mapping[str, tuple[float, float]] | None = None,  # of scores, by the last word of their names
+        packing: ServerPacking | None = None,  # none: models and messages go as they are
+        masks: ServerMasking | None = None,  # none: single messages are seen
     ) -> None:
+        self.packing, self.masks = packing, masks
         self.ranges = dict(ranges or {})
         self.instance_ids = dict(instance_ids or {})
         self.welcome = dict(welcome or {})
@@ -91,6 +97,8 @@ class RemoteEngine:
         if stage == "diagnose" and self.specs is not None:
             return ids, {}
         asked = self._requests(stage, round, ids, down if shared is None else down | {GLOBAL: shared})
+        if stage == "train" and self.masks is not None:
+            return self._trained(round, self._summed(round, asked, self.masks))
         found = self._gather(stage, round, asked, self.waiting.clients if stage == "train" else 1)
         if stage == "train":
             return self._trained(round, found)
@@ -106,11 +114,31 @@ class RemoteEngine:
                 out[k][torch.isin(ids, torch.tensor(clients))] = v
         return ids, out
 
+    def _summed(self, round: int, asked: dict[str, Message], masks: ServerMasking) -> dict[str, _Answer]:
+        """Answers whose sum is that of the messages: of all sites that were asked or, where one does not answer, of the
+        others, who are asked once more; none where too few are left."""
+        sites = [s for s in asked if s in masks.keys and self.silent[s] < self.waiting.timeouts]
+        while len(sites) >= masks.least:
+            told = {SECURE: masks.told(sites)}
+            requests = {s: replace(asked[s], note=told) for s in sites}
+            found = self._gather("train", round, requests, self.waiting.clients)
+            if found.keys() == requests.keys():
+                unmask = {s: replace(m, kind="unmask", arrays={}) for s, m in requests.items()}
+                seeds = self._gather("unmask", round, unmask, sum(len(m.clients) for m in unmask.values()))
+                return {site: _opened(answer, seeds[site], masks) for site, answer in found.items()} if seeds else {}
+            missing = [s for s in sites if s not in found]
+            sites = [s for s in sites if s in found]
+            if found:
+                self.say(f"round {round + 1}: the sum lacks {', '.join(missing)}; it is taken of {', '.join(sites)}")
+        self.say(f"round {round + 1}: {len(sites)} sites are left, and a sum needs {masks.least}; it is skipped")
+        return {}
+
     def _trained(self, round: int, found: dict[str, _Answer]) -> tuple[Tensor, State]:
         ids, values = _joined(found)
         self.since[ids] = round
         self._steps += int(values.pop(STEPS).sum()) if found else 0
-        return ids, {k.removeprefix("message/"): v for k, v in values.items()}
+        notes = {} if self.packing is None else self.packing.heard(round, ids)
+        return ids, {k.removeprefix("message/"): v for k, v in values.items()} | notes
 
     def _requests(self, stage: str, round: int, ids: Tensor, down: State) -> dict[str, Message]:
         """A request for each site that has any of these clients."""
@@ -123,8 +151,18 @@ class RemoteEngine:
             here = torch.tensor([place[c] for c in mine])
             rows = {k: v[:1].expand(len(mine), *v.shape[1:]) if v.stride(0) == 0 else v[here] for k, v in down.items()}
             since = tuple(self.since[torch.tensor(mine)].tolist())
-            out[site] = Message(stage, self.run, self.agreement, round, tuple(mine), since, packed(rows))
+            arrays = self._packed(stage, round, mine, rows)
+            out[site] = Message(stage, self.run, self.agreement, round, tuple(mine), since, arrays)
         return out
+
+    def _packed(self, stage: str, round: int, clients: list[int], rows: State) -> dict[str, np.ndarray]:
+        """What the clients of one site are sent."""
+        if self.packing is None:
+            return packed(rows)
+        codes = self.packing.down(stage, round, clients, {k: v for k, v in rows.items() if k != GLOBAL})
+        if not self.packing.codes_down:
+            return packed(rows)
+        return packed({k: v for k, v in rows.items() if k == GLOBAL}) | {CODES: codes}
 
     def _gather(self, stage: str, round: int, asked: dict[str, Message], need_clients: int) -> dict[str, _Answer]:
         """Answers by site: of all, or of those that came in time; none where too few did."""
@@ -175,6 +213,7 @@ class RemoteEngine:
                 return False
             if reply.run == self.run and reply.kind in ("refused", "ready"):
                 if reply.kind == "ready":
+                    self._take_key(site, reply)
                     return request is not None and self._patient(site)
                 return self._refused(site, reply, pending)
             why = self._wrong(site, reply, request, found)
@@ -194,12 +233,24 @@ class RemoteEngine:
         self.silent[site] = 0
         return False
 
+    def _take_key(self, site: str, reply: Message) -> None:
+        """The key of a site that has joined late."""
+        if self.masks is not None:
+            try:
+                self.masks.take(site, reply.note.get(KEY))
+            except SartorError as e:
+                raise Damaged(str(e)) from e
+
     def _values(self, stage: str, reply: Message) -> State:
         """An answer's rows, checked against what was agreed on."""
         n = len(reply.clients)
         if self.specs is None:
             return plain(reply.arrays, n)
-        found = unpacked(reply.arrays, n, self.specs.get(stage, {}), stage != "train")
+        arrays, coded = dict(reply.arrays), State()
+        if stage == "train" and self.packing is not None and self.packing.codes_up:
+            codes = codes_in(arrays.pop(CODES, None), n * self.packing.most_up(reply.round))
+            coded = self.packing.up(reply.round, reply.clients, codes)
+        found = unpacked(arrays, n, self.specs.get(stage, {}), stage != "train") | coded
         if stage == "evaluate":
             check_scores(found, self.ranges)
         elif stage == "train" and not bool(((found[STEPS] >= 0) & (found[STEPS] < _STEPS)).all()):
@@ -210,7 +261,12 @@ class RemoteEngine:
         """The most bytes that what comes now may have: no answer is waited for, or one to this request is."""
         if self.specs is None:
             return None
-        return size_of({}, 0) if request is None else size_of(self.specs.get(stage, {}), len(request.clients))
+        if request is None:
+            return size_of({}, 0)
+        clients, coded = len(request.clients), 0
+        if stage == "train" and self.packing is not None and self.packing.codes_up:
+            coded = clients * self.packing.most_up(request.round)
+        return size_of(self.specs.get(stage, {}), clients) + coded
 
     def _patient(self, site: str) -> bool:
         """Whether a site that keeps asking for more is still given it in this round."""
@@ -265,17 +321,29 @@ class RemoteEngine:
 
     def save(self) -> State:
         """After which round each client was last heard, and how long each site has been silent."""
-        return {"since": self.since.clone(), "silent": torch.tensor([self.silent[s] for s in self.roster])}
+        packing = {} if self.packing is None else {f"packing/{k}": v for k, v in self.packing.save().items()}
+        return {"since": self.since.clone(), "silent": torch.tensor([self.silent[s] for s in self.roster])} | packing
 
     def restore(self, states: State) -> None:
         self.since.copy_(states["since"])
         self.silent = dict(zip(self.roster, states["silent"].tolist(), strict=True))
+        if self.packing is not None:
+            self.packing.restore({k.removeprefix("packing/"): v for k, v in states.items() if k.startswith("packing/")})
 
     def settle(self) -> None:
         """States are at the sites."""
 
 
 _Answer = tuple[tuple[int, ...], State]
+
+
+def _opened(answer: _Answer, seed: _Answer, masks: ServerMasking) -> _Answer:
+    """A site's answer without its own mask."""
+    clients, values = answer
+    rows = {k: v.numpy() for k, v in values.items() if k != STEPS}
+    return clients, values | {
+        k: torch.from_numpy(v) for k, v in masks.opened(rows, seed[1][SEED][0].numpy().tobytes()).items()
+    }
 
 
 def _limit(reply: Message) -> str:
@@ -301,7 +369,9 @@ def _joined(found: Mapping[str, _Answer]) -> tuple[Tensor, State]:
     """All sites' rows by rising client."""
     ids, order = torch.tensor([c for clients, _ in found.values() for c in clients], dtype=torch.int64).sort()
     values = [v for _, v in found.values()]
-    return ids, {k: torch.cat([v[k] for v in values])[order] for k in (values[0] if values else ())}
+    together = {k: torch.cat([v[k] for v in values]) for k in (values[0] if values else ())}
+    sorted_already = bool((order[1:] > order[:-1]).all())
+    return ids, together if sorted_already else {k: v[order] for k, v in together.items()}
 
 
 def _error(why: str, note: Mapping[str, object]) -> Exception:

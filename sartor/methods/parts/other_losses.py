@@ -45,6 +45,9 @@ class View(ABC):
                 coupling.pull_(now, first(plan.lr, a))
                 subtract_(now, g, plan.lr)
 
+    def clipped_grad(self, theta: Tensor, batch: Batch, clip: float) -> Tensor:
+        raise self._no()
+
     def _no(self) -> SartorError:
         return SartorError(f"{type(self).__name__} has minibatch gradients only; use the sgd or adam solver.")
 

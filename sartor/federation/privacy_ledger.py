@@ -1,0 +1,123 @@
+"""What a site's clients have spent of their privacy: in this run, and in all runs of this folder. It never goes down.
+
+A line of the ledger is one run of one client: how many private messages were made of it, with which noise, and in which
+round the last. A message is entered before it is computed, once for each round: a site that is killed then computes it
+again, as it has not left, and one that has left is never computed again (rounds/remote_clients.py). Each message is a
+Gaussian mechanism of its own, at rate 1: a server that asks knows whom it asks. Where samples are protected, each of
+the gradients behind a message is one, of samples by chance. Opacus' accountant adds them up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..run.privacy_account import composed_epsilon
+from ..storage import read_json, write_json
+from .limits import OverLimit, SiteLimits
+
+LEDGER = "privacy.json"
+DELTA = SiteLimits.epsilon_delta
+
+
+@dataclass(frozen=True)
+class PrivateMessages:
+    """One client in one run."""
+
+    noise: float  # on each message, as a multiple of what is protected can change in it; or on each gradient
+    messages: int
+    last: int  # the round of the last one
+    rate: float = 1.0  # of the samples, where those are protected
+    gradients: int = 1  # of samples behind a message, each a mechanism
+
+    def event(self, more: int = 0) -> tuple[float, float, int]:
+        """What the accountant is told, after so many messages more."""
+        return self.noise, self.rate, (self.messages + more) * self.gradients
+
+
+class PrivacyLedger:
+    """The clients of one site, by the names that they have there."""
+
+    def __init__(
+        self,
+        folder: Path,
+        run: str,
+        noise: float | None,
+        names: Sequence[str],
+        limits: SiteLimits,
+        rates: Sequence[float] = (),
+        gradients: int = 1,
+    ) -> None:
+        """`rates` and `gradients`: of each client's samples, and behind each message, where samples are protected."""
+        self.path, self.run, self.noise, self.names, self.limits = folder / LEDGER, run, noise, names, limits
+        each = rates or [1.0] * len(names)
+        self.new = {n: PrivateMessages(noise or 0.0, 0, -1, q, gradients) for n, q in zip(names, each, strict=True)}
+
+    def _lines(self) -> dict[str, dict[str, PrivateMessages]]:
+        """By client and run."""
+        found: dict[str, dict[str, Any]] = read_json(self.path) if self.path.exists() else {}
+        return {client: {run: PrivateMessages(**line) for run, line in runs.items()} for client, runs in found.items()}
+
+    def epsilon(self, client: str, more: int = 0) -> tuple[float, float]:
+        """(in this run, in all runs) ε of a client at the site's δ, after so many messages more."""
+        runs = self._lines().get(client, {})
+        here = runs.get(self.run, self.new[client]).event(more)
+        others = [line.event() for run, line in runs.items() if run != self.run]
+        delta = self.limits.epsilon_delta
+        return composed_epsilon([here], delta), composed_epsilon([here, *others], delta)
+
+    def check(self, clients: Sequence[int]) -> None:
+        """Refuse another message of one of these clients that would exceed what the site allows."""
+        for name in [self.names[at] for at in clients]:
+            spent = self.epsilon(name), self.epsilon(name, 1)
+            for at, limit in enumerate(("most_epsilon", "most_epsilon_total")):
+                most = getattr(self.limits, limit)
+                if most is not None and spent[1][at] > most:
+                    raise OverLimit(limit, _words(name, spent[0][at], spent[1][at], most, self.limits.epsilon_delta))
+
+    def check_first(self) -> None:
+        """Refuse a run of which a client could not make a single message."""
+        lines = self._lines()
+        self.check([at for at, name in enumerate(self.names) if self.run not in lines.get(name, {})])
+
+    def enter(self, round: int, clients: Sequence[int]) -> None:
+        """One private message more of each of these clients; when this returns it is on the disk. Where one of them
+        would exceed what the site allows it is refused, and none is entered."""
+        if self.noise is None:
+            return
+        lines = self._lines()
+        new = [
+            at
+            for at in clients
+            if round > lines.get(self.names[at], {}).get(self.run, PrivateMessages(0.0, 0, -1)).last
+        ]
+        self.check(new)
+        for name in [self.names[at] for at in new]:
+            runs = lines.setdefault(name, {})
+            before = runs.get(self.run, self.new[name])
+            runs[self.run] = replace(before, messages=before.messages + 1, last=round)
+        if new:
+            plain = {name: {run: vars(line) for run, line in runs.items()} for name, runs in lines.items()}
+            write_json(self.path, plain)
+
+    def words(self) -> str:
+        """What the client that has spent most has spent."""
+        spent = [self.epsilon(name) for name in self.names]
+        here, total = (max(each) for each in zip(*spent, strict=True))
+        return f"epsilon {here:.3g} in this run, {total:.3g} in all, at delta {self.limits.epsilon_delta:g}"
+
+
+def spent_in_all(folder: Path) -> dict[str, float]:
+    """By client: ε of all runs in this folder at the δ that sites count with where they say no other."""
+    found: dict[str, dict[str, Any]] = read_json(folder / LEDGER) if (folder / LEDGER).exists() else {}
+    events = {name: [PrivateMessages(**r).event() for r in runs.values()] for name, runs in found.items()}
+    return {name: composed_epsilon(each, DELTA) for name, each in events.items()}
+
+
+def _words(name: str, spent: float, after: float, most: float, delta: float) -> str:
+    cost = "no epsilon at all is promised" if math.isinf(after) else f"epsilon would be {after:.3g}"
+    so_far = f"at delta {delta:g}; {spent:.3g} is spent, at most {most:g} are allowed"
+    return f"the server asks for a message of client {name}: {cost} {so_far}"

@@ -1,0 +1,113 @@
+"""Secure aggregation: the server gets the sum of the messages, and not one of them.
+
+    client i:  q_i = round(2^F · a_i · x_i) mod 2^64      (x_i: its message, a_i: its weight, 1 or its share of samples)
+    server:    x̄ = 2^−F Σ_i q_i / Σ_i a_i                 and the method's own step with x̄ in place of every message
+
+Whole numbers are added modulo 2^64 without rounding, so masks that cancel in the sum change nothing (a real federation
+has them: federation/masks.py; a simulation need not draw them, and gives the same bits). What is lost is the rounding
+to a grid of 2^−F, and eight bytes are sent for each number.
+
+So the server's step may depend on the messages through their mean alone. Where it keeps every client's last message
+(FLAME, FedADMM, L2SGD) clients send the change of theirs, and the server's mean moves by the sum of the changes. Where
+messages have noise it moves by Σ_i (x_i − w) instead, as in privacy.py: taking a last message back would take its noise
+back.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..aggregators import mean
+from ..client_table import Rows
+from ..core import ClientStack, Method, Problem, Server, State
+from ..errors import Diverged, need
+from .base import Wrapper
+
+F = 32  # bits behind the point
+LEAST = 3  # sites: of two, each would know the other's message from the sum
+_OURS = "secure."  # what the names of our own client states begin with
+
+
+class SecureSum(Wrapper):
+    """`method`, whose server sees sums of messages only. `noisy`: its messages have noise."""
+
+    def __init__(self, method: Method, noisy: bool) -> None:
+        super().__init__(method)
+        averaging = method.averaging()
+        name, rule = (averaging or method).name, None if averaging is None else averaging.aggregate
+        need(
+            averaging is not None and rule is not None,
+            f"{name} does not go with secure aggregation: its server takes no mean, it must see single messages. "
+            "Use a method that averages, such as flame, ditto or fedavg.",
+        )
+        need(
+            rule == mean,
+            f"the aggregator {type(rule).__name__} does not go with secure aggregation: it compares single messages, "
+            "which nobody sees. Use the mean.",
+        )
+        assert averaging is not None
+        need(not averaging.unsummed, f"{name} does not go with secure aggregation: {averaging.unsummed}.")
+        self.keeps_changes = averaging.keeps_last and not noisy
+        self.forgets = averaging.keeps_last
+
+    def init(self, problem: Problem) -> tuple[Server, State]:
+        server, state = self.method.init(problem)
+        if self.keeps_changes:
+            first = {sent.name: server["w"].double() for sent in self.sends}
+            state = state | {f"{_OURS}{k}": v for k, v in first.items()}
+        return server, state
+
+    def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
+        own = {k: v for k, v in state.items() if k.startswith(_OURS)}
+        inner = {k: v for k, v in state.items() if k not in own}
+        new, messages = self.method.client(inner, down, local)
+        numbers = sorted(k for k, x in messages.items() if x.dim() < 2)
+        need(not numbers, f"secure aggregation adds up vectors; {self.name} sends the number {', '.join(numbers)}.")
+        weights = self.method.client_weights(local.share[:, 0])[:, None]
+        out = {}
+        for key, x in messages.items():
+            if not self.keeps_changes:
+                out[key] = fixed(x.double() * weights, local.clients)
+                continue
+            out[key] = fixed(x.double() - own[f"{_OURS}{key}"], local.clients)
+            own[f"{_OURS}{key}"] = own[f"{_OURS}{key}"] + value(out[key])
+        return new | own, out
+
+    def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
+        w: Tensor = server["w"]
+        total = {k: value(q.sum(0)) for k, q in messages.items()}  # modulo 2^64, as whole numbers of 64 bits are added
+        if self.keeps_changes:
+            means = {k: w.double() + v / len(ids) for k, v in total.items()}
+        else:
+            means = {k: v / weights.double().sum() for k, v in total.items()}
+        alike = {k: v.to(w.dtype).expand(len(ids), -1) for k, v in means.items()}
+        if not self.forgets:
+            return self.method.server(server, ids, alike, weights, round)
+        m = len(server["u"])
+        forgetful = server | {"u": Rows(m, w), "sum": m * w.double()}
+        return self.method.server(forgetful, ids, alike, weights, round) | {"u": server["u"]}
+
+    def personal(self, state: State, down: State, local: ClientStack) -> Tensor | None:
+        return self.method.personal(_inner(state), down, local)
+
+    def diagnose(self, state: State, down: State, local: ClientStack) -> State:
+        return self.method.diagnose(_inner(state), down, local)
+
+
+def _inner(state: State) -> State:
+    return {k: v for k, v in state.items() if not k.startswith(_OURS)}
+
+
+def fixed(x: Tensor, clients: int) -> Tensor:
+    """x in units of 2^−F, as whole numbers of which `clients` can be added up."""
+    scaled = x.double() * 2.0**F
+    low, high = scaled.aminmax() if scaled.numel() else (scaled.new_zeros(()), scaled.new_zeros(()))
+    if not (float(high) < 2.0**62 / clients and float(low) > -(2.0**62) / clients):  # false for NaN, too
+        raise Diverged(f"a message holds NaN, or a number above {2.0 ** (62 - F) / clients:g}: too large to be summed.")
+    return scaled.round_().to(torch.int64)
+
+
+def value(q: Tensor) -> Tensor:
+    """What whole numbers in units of 2^−F are worth."""
+    return q.double() * 2.0**-F

@@ -1,0 +1,102 @@
+"""Sums in fixed point: every method that averages gives its own numbers up to the grid; the others are refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from commandline import QUICK, good, refused
+from every_method import METHODS, make
+from federations import ragged
+from groups import grouped
+
+import sartor as st
+from sartor.models import layers
+from sartor.testing import finish, plain, start
+from sartor.wrappers.privacy import Private
+from sartor.wrappers.secure_sum import F, SecureSum, fixed, value
+
+WHY = {
+    "takes no mean": ("fedamp", "heurfedamp", "mixed-effects", "rsa", "mocha", "qffl", "fedmgda", "fedamp-cohort"),
+    "averaged by themselves": ("ifca",),
+    "weighted by its client's loss": ("term",),
+}
+REFUSED = {name: why for why, names in WHY.items() for name in names}
+OTHERS = {"local", "random-intercept", "own-intercept", "fednewton", "rsa-2", "fedamp-alpha"}  # refused like the others
+
+
+@pytest.mark.parametrize("name", [n for n in METHODS if n not in REFUSED and n not in OTHERS])
+def test_the_mean_is_all_that_a_server_needs(name: str) -> None:
+    """Four rounds, in each some of the clients: the method's numbers, up to a grid of 2^−32."""
+    wanted, found = finish(start(make(name)), 4), finish(start(SecureSum(make(name), False)), 4)
+    server, other = plain(wanted.server), plain(found.server)
+    for k, v in server.items():
+        if k != "u":  # single messages, which nobody has
+            torch.testing.assert_close(other[k], v, atol=1e-7, rtol=1e-7)
+    for k, scores in wanted.scores.items() if name != "lp-proj-1" else ():  # its pull is a sign, which one bit turns
+        np.testing.assert_allclose(found.scores[k], scores, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_server_that_needs_single_messages_is_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(st.SartorError, match=REFUSED[name]):
+        SecureSum(make(name), False)
+
+
+@pytest.mark.parametrize("rule", [st.aggregators.Median(), st.aggregators.Krum(f=1), st.aggregators.KLoss(k=2)])
+def test_robust_aggregators_are_refused(rule: Any) -> None:
+    with pytest.raises(st.SartorError, match="it compares single messages, which nobody sees"):
+        SecureSum(st.FedAvg(aggregate=rule), False)
+
+
+def test_whole_numbers_add_up_without_rounding() -> None:
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(50, 40)) * 1e3)
+    q = fixed(x, 50)
+    assert torch.equal(q.sum(0).double(), sum(row.double() for row in q))  # below 2^53 doubles are exact, too
+    assert float((value(q) - x).abs().max()) <= 2.0 ** -(F + 1) and torch.equal(value(q.sum(0)), value(q).sum(0))
+    for bad in (math.nan, math.inf, 2.0**30):
+        with pytest.raises(st.SartorError, match="too large to be summed"):
+            fixed(torch.tensor([[1.0, bad]]), 50)
+
+
+def test_the_sum_of_the_fewest_messages_carries_the_whole_noise() -> None:
+    """k messages with noise (zC/√k) each."""
+    privacy = st.Privacy(noise=2.0, clip=0.5)
+    for k in (3, 9):
+        made = Private(st.FedAvg(), privacy, 10, 0, together=k)
+        assert made.std * math.sqrt(k) == pytest.approx(2.0 * 0.5)
+    drawn = np.stack([made._draw(torch.zeros(1, 20_000), 0, client).numpy() for client in range(9)])
+    assert drawn.sum(0).std() == pytest.approx(1.0, abs=5 / math.sqrt(2 * 20_000))
+    assert abs(np.corrcoef(drawn[0], drawn[1])[0, 1]) < 5 / math.sqrt(20_000)
+
+
+@pytest.mark.parametrize("method", [st.FLAME(), st.FedAvg(weighting="uniform"), st.Ditto()])
+def test_a_private_sum_without_noise_is_clipping_at_the_server(method: Any) -> None:
+    """Noise of 0: the same clipped sum, whether the server clips messages or clients do."""
+    model, clients = layers(5, 3), ragged()
+    options = {"privacy": st.Privacy(noise=0.0, clip=0.05), "cohort": 4, "diagnostics": False}
+    wanted = st.fit(method, model, clients, 4, **grouped(**options))
+    found = st.fit(method, model, clients, 4, **grouped(**options, secure_aggregation=True))
+    for k in ("w",):
+        torch.testing.assert_close(found.run.server[k], wanted.run.server[k], atol=1e-6, rtol=1e-6)
+
+
+def test_on_the_command_line() -> None:
+    found = good("run", *QUICK, "--method", "flame", "--secure-aggregation", "--clients", "4")
+    assert found
+    for options, words in (
+        (("--clients", "2"), "needs at least 3 clients in a round"),
+        (("--clients", "6", "--cohort", "2"), "as the sum of two tells each the other's message"),
+        (("--clients", "5", "--secure-sites", "2"), "secure_sites"),
+        (("--clients", "5", "--compress", "top-k"), "use --compress none"),
+        (("--clients", "5", "--aggregator", "median"), "compares single messages"),
+        (("--clients", "5", "--stragglers", "0.2"), "use --stale discard"),
+        (
+            ("--clients", "40", "--cohort", "35", "--sampling", "poisson", "--dp-noise", "1"),
+            "--sampling poisson hides nobody",
+        ),
+    ):
+        assert words in refused("run", *QUICK, "--method", "flame", "--secure-aggregation", *options)
