@@ -31,7 +31,7 @@ from .parts.other_losses import ModelPart
 _LEAN = 2.0  # clients' worth of evidence for the common variance behind each coordinate's own
 _FLAT = 1e-8  # a variance below this is none
 _STEPS = 5  # of many deviations L-BFGS takes ten times so many steps in a round; the next round goes on from there
-_LARGEST = 3000  # parameters: d² numbers are sent
+LARGEST = 3000  # parameters: d² numbers are sent
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class MixedEffects(Method):
             "mixed effects are for linear models (linear, softmax, svm with squared-hinge loss); got "
             f"{problem.loss} loss on another model of {d} parameters. Use such a model, or ditto, mr-mtl or flame.",
         )
-        need(d <= _LARGEST, f"mixed effects send d² numbers, so d is at most {_LARGEST}; got d = {d}. Use mr-mtl.")
+        need(d <= LARGEST, f"mixed effects send d² numbers, so d is at most {LARGEST}; got d = {d}. Use mr-mtl.")
         server = {"w": w, "tau": self._deviating(problem) * (self.variance or 1.0), "phi": w.new_ones(1)}
         server |= {
             "weights": weights_of(problem.blocks, w),

@@ -308,7 +308,8 @@ def advise(
     base = base.replace(partition=dealt(base, dataset), workers=workers or 1)
     names, inside = _without_test(base, dataset)
     need(len(names) >= 2, f"advise needs at least two clients; {base.data} has {len(names)} (see --minimum).")
-    asked = candidates(base, methods, trials, len(inside))
+    features = int(np.prod(inside.x.shape[1:]))
+    asked = candidates(base, methods, trials, len(inside), (features + 1) * (dataset.classes or 1))
     how = {"minimum": 1, "dtype": TYPES[str(base.dtype)], "columns": base.columns}
     whole = (INSIDE[0] + INSIDE[1], 0.0, INSIDE[2])
     parts = {by_steps: INSIDE if by_steps else whole for by_steps in {c.by_steps for c in asked.values()}}
@@ -321,7 +322,7 @@ def advise(
         base = base.replace(local_steps=equal_steps(stepping, samples[True][0]))
     advice = Advice(base, names, minutes, {m: [] for m in asked}, asked, regression=dataset.classes is None)
     advice.samples = np.mean([c.counts("test") for c in next(iter(samples.values()))], axis=0)
-    last, slow = 0.0, len(inside) * int(np.prod(inside.x.shape[1:])) ** 2 > QUICK
+    last, slow = 0.0, len(inside) * features**2 > QUICK
     while advice.sweeps < trials:
         # The report at the end takes about as long as one cut of a sweep.
         if advice.sweeps and advice.seconds + last * (1 + 1 / cuts) > 60 * minutes:

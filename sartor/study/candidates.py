@@ -3,7 +3,8 @@
 On a table, linear models are solved to the end, so that a trial has no step size and needs no samples to stop by. Where
 there are rows enough, small networks are tried beside them, with a weight decay, steps that become shorter, and the
 round that is best on validation data: none is trained too short or too long. On other data every method trains the
-model that was asked for, by steps, with settings drawn from its search space.
+model that was asked for, by steps, with settings drawn from its search space; so it is on a table whose linear model is
+too large for methods that send curvatures, and there FedAdam stands for the pooled model.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from itertools import product
 from typing import Any
 
 from ..methods import entry
+from ..methods.mixed_effects import LARGEST
 from ..run.assemble import to_the_end
 from ..run.recipe import Recipe
 from .tune import Log, propose, ranges
@@ -24,6 +26,7 @@ ON_TABLES = (
     *("local", "fednewton", "own-intercept", "random-intercept", "mr-mtl", "mixed-effects", "ditto", "pfedme", "flame"),
     *("fedamp", "fedavg-ft"),
 )
+ON_WIDE_TABLES = ("local", "fedadam", "mr-mtl", "ditto", "pfedme", "flame", "fedamp", "fedavg-ft")
 NETWORKS = ("local", "fedavg-es", "ditto")  # tried with a small network, too, where there are rows for one
 NETWORK = "mlp(32)"
 ROWS_FOR_A_NETWORK = 2000
@@ -68,21 +71,27 @@ class Candidate:
         return base.replace(**own)
 
 
-def candidates(base: Recipe, methods: Sequence[str] | None, trials: int, rows: int) -> dict[str, Candidate]:
-    """By name, the simplest first; `rows` of all clients are to learn from."""
+def candidates(
+    base: Recipe, methods: Sequence[str] | None, trials: int, rows: int, parameters: int
+) -> dict[str, Candidate]:
+    """By name, the simplest first; `rows` of all clients are to learn from, and a linear model has so many
+    `parameters`."""
     table = base.target is not None and base.model in ("auto", "softmax", "linear")
-    known = dict.fromkeys([ALONE, *(methods or (ON_TABLES if table else METHODS))])
-    names = sorted(known, key=lambda m: ON_TABLES.index(m) if m in ON_TABLES else len(ON_TABLES))
-    found = {m: _one(base, m, base.model, trials) for m in names}
+    wide = table and parameters > LARGEST
+    order = ON_WIDE_TABLES if wide else ON_TABLES
+    known = dict.fromkeys([ALONE, *(methods or (order if table else METHODS))])
+    names = sorted(known, key=lambda m: order.index(m) if m in order else len(order))
+    found = {m: _one(base, m, base.model, trials, wide) for m in names}
     if table and base.model == "auto" and methods is None and rows >= ROWS_FOR_A_NETWORK:
-        found |= {f"{m}, {NETWORK}": _one(base, m, NETWORK, trials) for m in NETWORKS}
+        found |= {f"{m}, {NETWORK}": _one(base, m, NETWORK, trials, wide) for m in NETWORKS}
     return found
 
 
-def _one(base: Recipe, method: str, model: str, trials: int) -> Candidate:
+def _one(base: Recipe, method: str, model: str, trials: int, wide: bool) -> Candidate:
     recipe = base.replace(method=method, model=model, settings={})
-    exact = to_the_end(recipe) or entry(method).make.models == "one layer"  # which have no steps at all
+    exact = (not wide and to_the_end(recipe)) or entry(method).make.models == "one layer"  # which have no steps at all
     if not exact:
+        recipe = recipe.replace(local_steps=1) if wide else recipe  # by steps: how many, is said later
         space = ranges(method, recipe) | ({"solver.weight_decay": WEIGHT_DECAY} if model == NETWORK else {})
         drawn = propose("random", space, trials, [], method)
         return Candidate(method, model, drawn, True, base.rounds)

@@ -152,8 +152,7 @@ def read_set(folder: Path, about: Mapping[str, Any]) -> tuple[Dataset, Recipe]:
     if about.get("read") == "windows":
         return _windows(path), Recipe(data=about["title"], target="activity", client_key="subject", minimum=minimum)
     if about.get("read") == "next character":
-        made = Recipe(data=about["title"], target="next", client_key="role", minimum=minimum, model="softmax")
-        return _next_character(path), made.replace(solver={"lr": 0.5}, rounds=30)
+        return _next_character(path), Recipe(data=about["title"], target="next", client_key="role", minimum=minimum)
     target, key, task = str(about["target"]), str(about["client_key"]), str(about.get("task", "auto"))
     made = Recipe(data=str(path), target=target, client_key=key, task=task, minimum=minimum)
     return load(path, target=target, client_key=key, task=task), made
