@@ -1,6 +1,6 @@
 """The tables of methods on HAR in docs/models.md, and what is behind them in docs/har.json: from what `make har` left.
 
-    python docs/har.py runs/har
+python docs/har.py runs/har
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
                 "megabytes": (cell["bytes_up"] + cell["bytes_down"]) / cell["clients"] / 1e6,
                 "settings": trials["best"]["settings"],
                 "validation": [trial["score"] for trial in trials["trials"]],
+                "people": cell["clients"],
                 "rounds": cell["rounds"],
                 "local_steps": cell["local_steps"],
                 "seed": cell["seed"],
@@ -58,7 +59,7 @@ def main() -> None:
     text = ""
     for model, rows in found.items():
         one = next(iter(rows.values()))
-        size = f"{one['rounds']} rounds of {one['local_steps']} gradients, {one['budget']} trials each"
+        size = f"{one['people']} people, {one['rounds']} rounds of {one['local_steps']} gradients, {one['budget']} trials each"
         text += f"`{model}`, {size}, seed {one['seed']}:\n\n{table(rows)}\n"
     page = DOCS / "models.md"
     before, rest = page.read_text(encoding="utf-8").split(BEGIN)
