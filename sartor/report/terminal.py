@@ -297,8 +297,8 @@ def explain(rows: Sequence[dict[str, Any]], seeds: int) -> str:
         if r.get("personal_model") and row_name(r) not in scored.setdefault(r["personal_model"], []):
             scored[r["personal_model"]].append(row_name(r))
     if scored:
-        said = "; ".join(f"{words} ({', '.join(who)})" for words, who in scored.items())
-        lines.append(f"Scored as personal models: {said}.")
+        each = [f"{words} ({', '.join(who)})" for words, who in scored.items()]
+        lines.append(f"Scored as personal models: {'; '.join(each)}.")
     if any(r["reference"] for r in rows):
         lines.append(
             "‡ reference, not federated: scikit-learn on everybody's samples (pooled) or on each client's own (local), "
