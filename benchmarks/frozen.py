@@ -47,7 +47,7 @@ def clients(m: int, samples: int) -> st.Clients:
 
 def played(m: int, samples: int, rounds: int, kept: bool) -> st.Result:
     """A run of Ditto; `kept`: whether outputs of the encoder may be kept."""
-    frozen_outputs.MOST_BYTES = 1 << 30 if kept else 0
+    frozen_outputs.MOST_BYTES = frozen_outputs.MOST_ON_DISK = 1 << 30 if kept else 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that they are too many
         evaluation = st.Evaluation(evaluate_every=10**6, diagnostics=False)

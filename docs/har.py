@@ -30,6 +30,7 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
                 "megabytes": (cell["bytes_up"] + cell["bytes_down"]) / cell["clients"] / 1e6,
                 "settings": trials["best"]["settings"],
                 "validation": [trial["score"] for trial in trials["trials"]],
+                "people": cell["clients"],
                 "rounds": cell["rounds"],
                 "local_steps": cell["local_steps"],
                 "seed": cell["seed"],
@@ -58,8 +59,8 @@ def main() -> None:
     text = ""
     for model, rows in found.items():
         one = next(iter(rows.values()))
-        size = f"{one['rounds']} rounds of {one['local_steps']} gradients, {one['budget']} trials each"
-        text += f"`{model}`, {size}, seed {one['seed']}:\n\n{table(rows)}\n"
+        size = f"{one['people']} people, {one['rounds']} rounds of {one['local_steps']} gradients"
+        text += f"`{model}`, {size}, {one['budget']} trials each, seed {one['seed']}:\n\n{table(rows)}\n"
     page = DOCS / "models.md"
     before, rest = page.read_text(encoding="utf-8").split(BEGIN)
     page.write_text(before + BEGIN + text.rstrip("\n") + "\n" + END + rest.split(END)[1], encoding="utf-8")

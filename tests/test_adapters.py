@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from every_method import make
 from federations import ragged
+from subsets import first
 from torch import nn
 
 import sartor as st
 from sartor.tasks.frozen import frozen_tensors
 from sartor.tasks.task import ModelTask
+from sartor.testing import PROPERTIES, check_method
+from sartor.wrappers import PersonalParts
 
 peft = pytest.importorskip("peft")
 ROOT = Path(__file__).parents[1]
@@ -85,6 +89,18 @@ def test_disabled_adapters_are_refused() -> None:
     model.disable_adapter_layers()  # type: ignore[operator]
     with pytest.raises(st.SartorError, match=r"nothing to train.*enable its adapters \(enable_adapter_layers\)"):
         st.fit(st.FedAvg(), model, ragged(), rounds=1)
+
+
+CHECKED = first(["ditto", "flame", "fedavg-ft", "pfedme", "fedrod", "own lora_B"], "ditto", "own lora_B")
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_every_property_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pure, dtype, sat out, engines, workers, disk, resume; with B trained alone, and with B at each client."""
+    own = name == "own lora_B"
+    monkeypatch.setattr("sartor.testing.model_for", lambda method: lora(train_A=own))
+    rest = [p for p in PROPERTIES if p != "is settings and functions"]
+    check_method(PersonalParts(make("ditto"), "*.lora_B") if own else make(name), rest)
 
 
 @pytest.mark.long

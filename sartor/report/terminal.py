@@ -292,8 +292,13 @@ def explain(rows: Sequence[dict[str, Any]], seeds: int) -> str:
             f"vs local: of {of} clients over all seeds, how many are better (+) and worse (−) off with their "
             "chosen model than alone."
         )
-    if scored := {row_name(r): r["personal_model"] for r in rows if r.get("personal_model")}:
-        lines.append("Personal models are, " + "; ".join(f"{name}: {said}" for name, said in scored.items()) + ".")
+    scored: dict[str, list[str]] = {}
+    for r in rows:
+        if r.get("personal_model") and row_name(r) not in scored.setdefault(r["personal_model"], []):
+            scored[r["personal_model"]].append(row_name(r))
+    if scored:
+        each = [f"{words} ({', '.join(who)})" for words, who in scored.items()]
+        lines.append(f"Scored as personal models: {'; '.join(each)}.")
     if any(r["reference"] for r in rows):
         lines.append(
             "‡ reference, not federated: scikit-learn on everybody's samples (pooled) or on each client's own (local), "

@@ -1,4 +1,5 @@
-"""A frozen part that comes first has the same outputs at every step: they are computed once per sample and kept.
+"""A frozen part that comes first has the same outputs at every step: they are computed once per sample and kept, in
+memory or, where there are many, on disk.
 
 Which module's outputs can stand in for the samples is found by trying, last one first: in the rest of the model that
 module is a `Given`, which gives what was kept, and the rest must give what the whole gives, for every sample and for
@@ -8,9 +9,14 @@ written; one that looks at its samples elsewhere, too, or draws at random, just 
 
 from __future__ import annotations
 
+import math
+import shutil
+import tempfile
 import warnings
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,7 +24,8 @@ from .client_layers import KeyedDropout, OwnBatchNorm
 from .frozen import is_frozen
 from .task import ModelTask
 
-MOST_BYTES = 1 << 30  # of outputs that are kept
+MOST_BYTES = 1 << 30  # of outputs that are kept in memory,
+MOST_ON_DISK = 1 << 36  # and on disk, where at least as much stays free
 _AT_ONCE = 256  # samples
 
 
@@ -91,7 +98,9 @@ class FrozenOutputs:
     @torch.no_grad()
     def kept(self, x: Tensor) -> Tensor | None:
         """What the frozen part gives; None where the rest of the model does not make of it what the whole does."""
-        theta, parts = self._theta(0, x), []
+        theta, at = self._theta(0, x), 0
+        first = self.of(x[:1])
+        whole = _room((len(x), *first.shape[1:]), first)
         for samples in torch.split(x, _AT_ONCE):
             given, wanted = self.looked_at(theta, samples)
             if len(given) != len(samples):
@@ -105,11 +114,22 @@ class FrozenOutputs:
             dense = self.rest.dense is not None and given.dim() == 2
             if not dense or not _same(self.rest.dense_outputs(theta, given), wanted):
                 self.rest.dense = None
-            parts.append(given)
-        return torch.cat(parts)
+            whole[at : at + len(given)] = given
+            at += len(given)
+        return whole
 
     def _theta(self, seed: int, x: Tensor) -> Tensor:
         return torch.randn(self.whole.size, generator=torch.Generator().manual_seed(seed)).to(x)
+
+
+def _room(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """An empty tensor: in memory, or in a file without a name, which is gone with this process, where it is large."""
+    size = math.prod(shape) * like.element_size()
+    if size <= MOST_BYTES or like.device.type != "cpu":
+        return like.new_empty(shape)
+    with tempfile.TemporaryFile() as file:
+        file.truncate(size)
+        return torch.from_numpy(np.memmap(file, dtype=like.numpy().dtype, mode="r+", shape=shape))
 
 
 def _same(said: Tensor, wanted: Tensor) -> bool:
@@ -126,13 +146,16 @@ def frozen_outputs(whole: ModelTask, x: Tensor) -> FrozenOutputs | None:
         if found.fits(x[:2]):
             sample = found.of(x[:1])
             size = len(x) * sample.numel() * sample.element_size()
-            if size > MOST_BYTES:
-                warnings.warn(
-                    f"the frozen part runs at every step: its outputs for {len(x):,} samples would take "
-                    f"{size / 2**30:.1f} GiB, and at most {MOST_BYTES / 2**30:.0f} are kept.",
-                    stacklevel=4,
-                )
+            place = Path(tempfile.gettempdir())
+            on_disk = min(MOST_ON_DISK, shutil.disk_usage(place).free // 2) if x.device.type == "cpu" else 0
+            most = max(MOST_BYTES, on_disk)
+            here = f"of the frozen part for {len(x):,} samples, {size / 2**30:.1f} GiB"
+            if size > most:
+                text = f"the frozen part runs at every step: the outputs {here}, are too many to be kept"
+                warnings.warn(f"{text} (at most {most / 2**30:.1f} GiB in {place}).", stacklevel=4)
                 return None
+            if size > MOST_BYTES:
+                warnings.warn(f"the outputs {here}, are kept on disk in {place} while this runs.", stacklevel=4)
             if (kept := found.kept(x)) is not None:
                 return replace(found, of_all=kept)
         names = names[:-1]

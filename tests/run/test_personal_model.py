@@ -51,6 +51,6 @@ def test_reports_say_it(words: tuple[str, ...], said: str | None, tmp_path: Path
 def test_a_comparison_says_it_of_each(tmp_path: Path) -> None:
     shown = good("compare", *SMALL, "--methods", "flame,fedavg,pfedme", "--seeds", "0", "--out", tmp_path / "all").out
     for text in (" ".join(shown.split()), (tmp_path / "all" / "report.html").read_text().replace("&#x27;", "'")):
-        assert "flame: θ_i after the client's last local training" in text
-        assert "pfedme: θ_i after the client's last local training, not its copy w_i of the global model" in text
-        assert "fedavg: the latest w" not in text
+        assert "θ_i after the client's last local training (flame)" in text
+        assert "θ_i after the client's last local training, not its copy w_i of the global model (pfedme)" in text
+        assert "(fedavg)" not in text

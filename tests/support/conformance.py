@@ -24,6 +24,7 @@ from unittest import mock
 import numpy as np
 import torch
 from faulty.faults import Fault, installed
+from frozen_models import in_processes, known
 from sites import NAMES, tables
 from torch import Tensor
 
@@ -44,6 +45,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 OWN_PARTS = "ditto, own intercepts"
 COMPRESSED = {"compress": "top-k(k=0.1)", "compress_down": "int8"}
+FROZEN = {f"{method}, {model}": (method, model) for model in known() for method in ("ditto", "fedrod")}
 _COMMON: dict[str, Any] = {"model": "mlp(6)", "rounds": 5, "evaluate_every": 2, "partition": "natural", "seed": 3}
 
 
@@ -64,8 +66,9 @@ class Case:
         return self.recipe(data=str(data()["all"]), target="outcome", client_key="hospital", **own)
 
     def environment(self) -> dict[str, str]:
-        """For processes of an engine's own: there the same client fails as within `disturbed`."""
-        return {} if self.fault is None else self.fault.environment()
+        """For processes of an engine's own: there the same client fails as within `disturbed`, and models of tests are
+        known."""
+        return (self.fault.environment() if self.fault else {}) | (in_processes() if self.name in FROZEN else {})
 
 
 def _cases() -> Iterator[Case]:
@@ -76,6 +79,8 @@ def _cases() -> Iterator[Case]:
     yield Case(OWN_PARTS, {"method": "ditto", "personal": "bias"})
     for method in ("flame", "ditto"):
         yield Case(f"{method}, compressed", {"method": method} | COMPRESSED)
+    for name, (method, model) in FROZEN.items():
+        yield Case(name, {"method": method, "model": model})
     for method in ("flame", "fedamp"):
         values = {"method": method, "settings": METHODS[method]}
         yield Case(f"{method}, one raises", values, Fault(client=1, round=2))
@@ -83,7 +88,7 @@ def _cases() -> Iterator[Case]:
 
 
 CASES = {case.name: case for case in _cases()}
-PLAIN = [*METHODS, OWN_PARTS, "flame, compressed", "ditto, compressed"]  # everybody takes part, nobody fails
+PLAIN = [*METHODS, OWN_PARTS, *FROZEN, "flame, compressed", "ditto, compressed"]  # all take part, nobody fails
 PARTIAL = [name for name in CASES if "two of three" in name]
 RAISES = [name for name in CASES if "raises" in name]
 SLOW = [name for name in CASES if "slow" in name]

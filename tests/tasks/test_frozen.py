@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -225,6 +226,7 @@ def test_a_run_on_kept_outputs_is_the_run(model: nn.Module, monkeypatch: pytest.
     clients, found = ragged(), []
     for most in (1 << 30, 0):
         monkeypatch.setattr("sartor.tasks.frozen_outputs.MOST_BYTES", most)
+        monkeypatch.setattr("sartor.tasks.frozen_outputs.MOST_ON_DISK", most)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             result = st.fit(
@@ -252,9 +254,23 @@ def test_a_run_on_kept_outputs_is_the_run(model: nn.Module, monkeypatch: pytest.
 
 
 def test_outputs_that_are_too_many_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sartor.tasks.frozen_outputs.MOST_BYTES", 100)
-    with pytest.warns(UserWarning, match="the frozen part runs at every step: its outputs for .* samples"):
+    for name in ("MOST_BYTES", "MOST_ON_DISK"):
+        monkeypatch.setattr(f"sartor.tasks.frozen_outputs.{name}", 100)
+    with pytest.warns(UserWarning, match=r"the frozen part runs at every step: .* for .* samples, .* GiB"):
         assert st.fit(st.FedAvg(), Encoded(), ragged(), rounds=1).frozen is None
+
+
+def test_many_outputs_are_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a file that nobody else sees, to the same bits; said once."""
+    in_memory = st.fit(st.Ditto(), Encoded(), ragged(), rounds=2)
+    monkeypatch.setattr("sartor.tasks.frozen_outputs.MOST_BYTES", 100)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.warns(UserWarning, match=r"are kept on disk in .* while this runs") as said:
+        on_disk = st.fit(st.Ditto(), Encoded(), ragged(), rounds=2)
+    assert len(said) == 1 and on_disk.frozen is not None and in_memory.frozen is not None
+    assert not list(tmp_path.iterdir()) and str(tmp_path) in Path("/proc/self/maps").read_text()
+    assert torch.equal(on_disk.frozen.of_all, in_memory.frozen.of_all)
+    assert torch.equal(on_disk._personal["personal"], in_memory._personal["personal"])
 
 
 class Products(TorchDispatchMode):

@@ -1,4 +1,5 @@
-"""Read by Python when it starts with this folder on its path: install the fault that the environment names.
+"""Read by Python when it starts with this folder on its path: install the fault that the environment names, and
+the models of tests.
 
 Not before sartor's engine is imported: most of the processes that an engine starts never do.
 """
@@ -34,11 +35,16 @@ class Beforehand(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self.real.exec_module(module)
-        from faults import Fault, installed
+        if "SARTOR_TEST_MODELS" in os.environ:
+            from frozen_models import known
 
-        self.whole_life = installed(Fault.of(os.environ["SARTOR_TEST_FAULT"]))
-        self.whole_life.__enter__()
+            known()
+        if "SARTOR_TEST_FAULT" in os.environ:
+            from faults import Fault, installed
+
+            self.whole_life = installed(Fault.of(os.environ["SARTOR_TEST_FAULT"]))
+            self.whole_life.__enter__()
 
 
-if "SARTOR_TEST_FAULT" in os.environ:
+if {"SARTOR_TEST_FAULT", "SARTOR_TEST_MODELS"} & os.environ.keys():
     sys.meta_path.insert(0, Beforehand())
