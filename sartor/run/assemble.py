@@ -434,13 +434,14 @@ def prepare(
     played = _with_aggregator(method, method.shared(server) is not None, cohort, len(clients))
     sends = len(method.downlink(server, torch.zeros(1, dtype=torch.int64), 0)) > 0
     samples = None
-    if privacy is not None and sends and 1 <= cohort <= len(clients):  # another cohort is refused by the run
+    covers = sends or (privacy is not None and privacy.unit == "sample")  # samples also of models that stay
+    if privacy is not None and covers and 1 <= cohort <= len(clients):  # another cohort is refused by the run
         draws = privacy_account.CohortDraws(len(clients), cohort, federation.sampling, seed)
         if privacy.unit == "sample":
             need(not task.has_statistics, "dp_unit = sample does not go with batch normalisation, which mixes samples.")
             samples = privacy_account.Samples(_sample_rates(method, clients), _private_steps(local_steps))
         privacy = _private(privacy, draws, rounds, federation, evaluation, samples)
-    if privacy is not None and sends and privacy.unit == "sample":
+    if privacy is not None and samples is not None:
         played = SamplePrivate(played, privacy, seed, noise)
         server, start = played.init(problem)
     elif privacy is not None and sends and 1 <= cohort <= len(clients):

@@ -1,4 +1,4 @@
-"""A site's policy: rules in a file that no recipe passes, checked before anything is computed, and named in refusals."""
+"""A site's policy: rules in a file that no recipe passes, checked before anything is computed; refusals name them."""
 
 from __future__ import annotations
 
