@@ -155,7 +155,7 @@ def _inner(state: State) -> State:
 
 def fixed(x: Tensor, clients: int) -> Tensor:
     """x in units of 2^−F, as whole numbers of which `clients` can be added up."""
-    scaled = x.double() * 2.0**F
+    scaled = x * 2.0**F
     low, high = scaled.aminmax() if scaled.numel() else (scaled.new_zeros(()), scaled.new_zeros(()))
     if not (float(high) < 2.0**62 / clients and float(low) > -(2.0**62) / clients):  # false for NaN, too
         raise Diverged(f"a message holds NaN, or a number above {2.0 ** (62 - F) / clients:g}: too large to be summed.")
