@@ -58,6 +58,16 @@ def federation_status(kit: KitFolder, as_json: Json = False) -> None:
     print(json.dumps(found, indent=1) if as_json else printable(commands.words(found)))
 
 
+@federation.command("audit")
+def federation_audit(kit: KitFolder, as_json: Json = False) -> None:
+    """Read and verify a site's audit log: what was asked of it, and what left."""
+    _needs_nvflare()
+    from ..federation import commands
+
+    lines, said = commands.audit(kit)
+    print(json.dumps(lines, indent=1) if as_json else printable(said))
+
+
 @federation.command("export")
 def federation_export(
     kit: KitFolder,
@@ -115,8 +125,12 @@ def client(
     data: Annotated[str, typer.Option(help="this site's .csv, .parquet or .npz file; it never leaves the site")],
     recipe: Annotated[Path | None, typer.Option(help="take part only if the server's recipe equals this one")] = None,
     share: Annotated[
-        str, typer.Option(help="which scores are sent to the server: metrics=each, mean (over this site) or none")
-    ] = ("metrics=each"),
+        str | None,
+        typer.Option(help="which scores are sent: metrics=each, mean (over this site) or none  [metrics=each]"),
+    ] = None,
+    policy: Annotated[
+        Path | None, typer.Option(help="a TOML file with this site's limits, and share = each, mean or none")
+    ] = None,
     connect_timeout: Annotated[float, typer.Option(help="seconds to try to reach the server")] = 600.0,
     as_json: Json = False,
 ) -> None:
@@ -126,15 +140,21 @@ def client(
     """
     _needs_nvflare()
     from ..federation.limits import SiteLimits
+    from ..federation.limits import policy as read_policy
     from ..federation.site import SiteConfig
     from ..federation.supervise_site import SiteSupervisor
 
-    what, _, value = share.partition("=")
+    what, _, value = (share or "metrics=each").partition("=")
     need(what == "metrics", f"--share takes metrics=each, mean or none; got {share!r}.")
     path = None if recipe is None else str(recipe.resolve())
     given = ctx.params
     leave_out, text = (tuple(given[name] or ()) for name in ("leave_out", "text"))
     limits = SiteLimits(**{name: given[name] for name in LIMITS})
+    if policy is not None:
+        options = {name: given[name] for name, about in LIMITS.items() if given[name] != about.default}
+        limits, allowed = read_policy(policy, options)
+        need(allowed is None or share is None, f"share stands in {policy} and is given as an option; say it once.")
+        value = allowed or value
     own = SiteConfig(
         str(Path(data).resolve()),
         given["target"],

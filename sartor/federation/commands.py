@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import SartorError, need
 from ..storage import read_json, read_note
+from . import audit_log
 from .kits import KIT, Kit
 from .nvflare_jobs import PLACE, RUN, STATUS
 from .privacy_ledger import DELTA, spent_in_all
@@ -50,6 +51,15 @@ def words(found: dict[str, Any]) -> str:
         if some:
             lines.append(f"  {name}: " + ", ".join(f"{k} {v}" for k, v in some.items()))
     return "\n".join(lines)
+
+
+def audit(folder: Path) -> tuple[list[dict[str, Any]], str]:
+    """A site's audit log, verified, and what is said of it."""
+    kit = _any(folder)
+    need(kit.who != "server", f"{folder} is the server's kit; audit logs are at the sites.")
+    lines = audit_log.verified(folder / PLACE)
+    last = f"{len(lines)} lines, unbroken from the first to the last, whose hash is {lines[-1]['hash']}"
+    return lines, "\n".join([*map(audit_log.words, lines), last])
 
 
 def export(folder: Path, out: Path) -> list[str]:

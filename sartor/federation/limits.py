@@ -7,11 +7,15 @@ rounds of messages over many rows tell. The site says which limit a refusal is a
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ..errors import Refused, need
+from ..errors import Refused, need, unknown
 from ..run.recipe import About, Recipe, setting
+
+SHARES = ("each", "mean", "none")  # which scores leave: each client's, their mean, none
 
 if TYPE_CHECKING:
     from ..core import Method
@@ -51,16 +55,25 @@ class SiteLimits:
     )
     most_epsilon_total: float | None = setting(None, "epsilon that all runs of this kit together may spend [any]")
     epsilon_delta: float = setting(1e-5, "the delta at which those are counted")
+    allowed_methods: str | None = setting(None, "methods that a recipe may play, with commas between them [any]")
+    allowed_models: str | None = setting(None, "models that a recipe may train, with commas between them [any]")
+    least_sites: int | None = setting(
+        None, "sites that must be in every sum: secure aggregation is required, of so many at least [not]", least=3
+    )
 
     def __post_init__(self) -> None:
         for name in ("most_epsilon", "most_epsilon_total"):
             value = getattr(self, name)
             good = value is None or (_is_number(value) and 0 < value < math.inf)
             need(good, f"a site's {name.replace('_', '-')} is a number above 0; got {value!r}.")
+        for name in ("allowed_methods", "allowed_models"):
+            value = getattr(self, name)
+            good = value is None or (isinstance(value, str) and all(_listed(value)))
+            need(good, f"a site's {name.replace('_', '-')} are names with commas between them; got {value!r}.")
         good = _is_number(self.epsilon_delta) and 0 < self.epsilon_delta < 1
         need(good, f"a site's epsilon-delta is a number in (0, 1); got {self.epsilon_delta!r}.")
         for name, about in LIMITS.items():
-            if "float" in about.type:
+            if "int" not in about.type:
                 continue
             value = getattr(self, name)
             good = (value is None and about.default is None) or (type(value) is int and value >= (about.least or 1))
@@ -71,6 +84,14 @@ class SiteLimits:
     def check_recipe(self, recipe: Recipe, mine: Recipe | None) -> None:
         """Refuse more rounds than allowed; and, where the site has no recipe of its own that says so, columns and
         numbers that tell more than need be."""
+        for name, asked in (("allowed_methods", recipe.method), ("allowed_models", recipe.model)):
+            allowed = getattr(self, name)
+            known = allowed is None or asked in _listed(allowed) or asked.partition("(")[0] in _listed(allowed)
+            _hold(name, known, f"{name.removeprefix('allowed_')[:-1]} {asked}, allowed are {allowed}")
+        if self.least_sites is not None:
+            summed = recipe.secure_sites if recipe.secure_aggregation else 1
+            text = f"sums of {summed} sites, at least {self.least_sites} are needed (secure_aggregation, secure_sites)"
+            _hold("least_sites", summed >= self.least_sites, text)
         most = self.most_rounds or (_ROUNDS if mine is None else mine.rounds)
         _hold("most_rounds", recipe.rounds <= most, f"{recipe.rounds} rounds, at most {most} are allowed")
         if mine is not None:
@@ -127,6 +148,27 @@ class SiteLimits:
 LIMITS: dict[str, About] = {
     f.name: About(**{**vars(f.metadata["about"]), "group": "limits", "type": str(f.type)}) for f in fields(SiteLimits)
 }
+
+
+def policy(path: Path, given: Mapping[str, Any]) -> tuple[SiteLimits, str | None]:
+    """The limits in a policy file with those that were given as options, and which scores may leave: each, mean, none.
+    One that stands in both places is refused."""
+    from ..storage import read_toml  # not before: it brings PyTorch
+
+    found = read_toml(path, f"there is no policy {path}.")
+    share = found.pop("share", None)
+    for name in found:
+        if name not in LIMITS:
+            raise unknown("rule in the policy", name, [*LIMITS, "share"])
+    twice = sorted(found.keys() & given.keys())
+    text = f"{', '.join(twice)} stands in {path} and is given as an option; say it once."
+    need(not twice, text)
+    need(share is None or share in SHARES, f"share in {path} is each, mean or none; got {share!r}.")
+    return SiteLimits(**found | dict(given)), share
+
+
+def _listed(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",")]
 
 
 def _is_number(value: object) -> bool:

@@ -194,7 +194,8 @@ class SiteMasks:
         peers, own = self._peers(note), self.identity.site
         which = set_of(self.run, round, peers)
         self._check_open(round, which)
-        words, secret = _lined_up({name: rows.sum(0, keepdims=True) for name, rows in arrays.items()}), self._secret()
+        together = {name: rows if len(rows) == 1 else rows.sum(0, keepdims=True) for name, rows in arrays.items()}
+        words, secret = _lined_up(together), self._secret()
         add_stream(words, self._own_seed(which), 1)
         for site, public in peers.items():
             if site != own:

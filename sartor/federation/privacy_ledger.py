@@ -103,10 +103,14 @@ class PrivacyLedger:
             plain = {name: {run: vars(line) for run, line in runs.items()} for name, runs in lines.items()}
             write_json(self.path, plain)
 
-    def words(self) -> str:
-        """What the client that has spent most has spent."""
+    def most(self) -> tuple[float, float]:
+        """(in this run, in all runs) ε of the client that has spent most."""
         spent = [self.epsilon(name) for name in self.names]
-        here, total = (max(each) for each in zip(*spent, strict=True))
+        return max(here for here, _ in spent), max(total for _, total in spent)
+
+    def words(self) -> str:
+        """The same for people."""
+        here, total = self.most()
         return f"epsilon {here:.3g} in this run, {total:.3g} in all, at delta {self.limits.epsilon_delta:g}"
 
 

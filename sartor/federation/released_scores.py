@@ -9,8 +9,6 @@ from torch import Tensor
 
 from ..core import State
 
-SHARES = ("each", "mean", "none")
-
 
 def released(scores: State, rows: Mapping[str, Tensor], share: str, least: int, digits: int) -> State:
     """Scores over at least `least` rows of a client, rounded: each client's, all clients' mean in place of each, or

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,11 +27,12 @@ from ..storage import read_json, save_tensors, write_json
 from ..wrappers.compression import Compressed
 from ..wrappers.privacy import NoiseSource
 from . import os_noise, pooled_scale, table_schema
+from .audit_log import AuditLog, entry_of
 from .coded_rounds import Coded, SiteCodes
-from .limits import OverLimit, SiteLimits
+from .limits import SHARES, OverLimit, SiteLimits
 from .masks import Identity, SiteMasks
 from .privacy_ledger import PrivacyLedger
-from .released_scores import SHARES, released
+from .released_scores import released
 from .rounds.agreement import check, digest
 from .rounds.client_store import ClientStore, Looks
 from .rounds.masking import KEY
@@ -104,6 +106,7 @@ class Participant:
     finished: bool = False
     ledger: PrivacyLedger | None = None  # of the run that this site takes part in, where it is private
     _table: Dataset | None = field(default=None, repr=False)
+    _audit: AuditLog | None = field(default=None, repr=False)
 
     @property
     def table(self) -> Dataset:
@@ -120,7 +123,24 @@ class Participant:
         return str(read_json(place))
 
     def answer(self, data: bytes) -> bytes:
-        """The reply to a request of any kind. Of what goes wrong, only names of settings and columns are sent."""
+        """The reply to a request of any kind, once both are in the audit log."""
+        reply = self._answer(data)
+        self._audit = self._audit or AuditLog(self.folder)
+        try:
+            self._audit.add(entry_of(data, reply) | self._spent())
+        except SartorError as e:
+            return self._refuse("", "disk", str(e))
+        return reply
+
+    def _spent(self) -> dict[str, float]:
+        """ε of the client that has spent most, in all runs, where this one is private."""
+        if self.ledger is None:
+            return {}
+        total = self.ledger.most()[1]
+        return {"epsilon": total} if math.isfinite(total) else {}
+
+    def _answer(self, data: bytes) -> bytes:
+        """Of what goes wrong, only names of settings and columns are sent."""
         try:
             request = decode(data, max(JOINING, 0 if self.site is None else self.site.most))
         except Damaged as e:

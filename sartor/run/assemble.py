@@ -438,27 +438,29 @@ def prepare(
     played = _with_aggregator(method, method.shared(server) is not None, cohort, len(clients))
     sends = len(method.downlink(server, torch.zeros(1, dtype=torch.int64), 0)) > 0
     samples = None
-    if privacy is not None and sends and 1 <= cohort <= len(clients):  # another cohort is refused by the run
+    covers = sends or (privacy is not None and privacy.unit == "sample")  # samples also of models that stay
+    if privacy is not None and covers and 1 <= cohort <= len(clients):  # another cohort is refused by the run
         draws = privacy_account.CohortDraws(len(clients), cohort, federation.sampling, seed)
         if privacy.unit == "sample":
             need(not task.has_statistics, "dp_unit = sample does not go with batch normalisation, which mixes samples.")
             samples = privacy_account.Samples(_sample_rates(method, clients), _private_steps(local_steps))
         privacy = _private(privacy, draws, rounds, federation, evaluation, samples)
-    if privacy is not None and sends and privacy.unit == "sample":
+    if privacy is not None and samples is not None:
         played = SamplePrivate(played, privacy, seed, noise)
         server, start = played.init(problem)
     elif privacy is not None and sends and 1 <= cohort <= len(clients):
         shared_noise = federation.secure_sites if federation.secure_aggregation and privacy.where == "server" else None
         played = Private(method, privacy, cohort, seed, noise, shared_noise)
         server, start = played.init(problem)
+    up, down = _compressor(traffic.compress), _compressor(traffic.compress_down)
     if federation.secure_aggregation and sends:
         _check_secure(federation, traffic, method, cohort, len(clients), privacy)
-        played = SecureSum(played, privacy is not None and privacy.unit == "client")
+        played = SecureSum(played, privacy is not None and privacy.unit == "client", up, seed)
         server, start = played.init(problem)
     played = Hostile(played, hostility, hostile, seed, cohort) if hostile else played
-    up, down = _compressor(traffic.compress), _compressor(traffic.compress_down)
-    if up is not None or down is not None:
-        played = Compressed(played, up, down, seed)
+    each = None if federation.secure_aggregation else up  # else it is the sum that is coded
+    if each is not None or down is not None:
+        played = Compressed(played, each, down, seed)
         server, start = played.init(problem)
     store = None if execution.store == "memory" or folder is None else folder / "state" / "rows"
     memory.check(method, problem.start, len(clients), server, start, cohort, store is not None)
@@ -630,10 +632,14 @@ def _check_secure(
         not federation.stragglers or federation.stale == "discard",
         "secure aggregation adds up the messages of one round; with --stragglers use --stale discard.",
     )
+    both = traffic.compress != "none" and traffic.compress_down != "none"
     need(
-        traffic.compress == "none",
-        f"secure aggregation adds up whole vectors, and --compress {traffic.compress} would hide them in codes that "
-        "cannot be added; use --compress none (--compress-down may stay).",
+        not both, "with secure aggregation compress messages or downlinks, not both: sums are of changes to one model."
+    )
+    need(
+        traffic.compress == "none" or privacy is None or privacy.where == "client" or privacy.unit == "sample",
+        "noise that only the sum carries does not go with --compress: what a code leaves out comes later, with its "
+        "noise. Use --dp-where client, or compress downlinks only.",
     )
     need(
         privacy is None or privacy.where == "client" or federation.sampling != "poisson" or cohort == clients,

@@ -182,11 +182,11 @@ class Result:
         run = self.run
         if self.private is None:
             return None
-        if run.bytes_up == 0:
-            return privacy_account.nothing_sent(self.private, run.round)
         draws = privacy_account.CohortDraws(run.problem.clients, run.cohort, run.federation.sampling, run.problem.seed)
         if self.samples is not None:
             return privacy_account.sample_statement(self.private, draws, self.samples, run.round)
+        if run.bytes_up == 0:
+            return privacy_account.nothing_sent(self.private, run.round)
         return privacy_account.statement(self.private, draws, run.round)
 
     @cached_property

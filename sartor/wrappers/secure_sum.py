@@ -7,6 +7,10 @@ Whole numbers are added modulo 2^64 without rounding, so masks that cancel in th
 has them: federation/masks.py; a simulation need not draw them, and gives the same bits). What is lost is the rounding
 to a grid of 2^−F, and eight bytes are sent for each number.
 
+A compressor that is linear (projection; sketch with one row: the same L for all clients in a round) goes with it, as
+the sum of codes is the code of the sum: L(γ(e_i + x_i − w)) is sent, or L(γ(x_i − h_i)) of changes, with the error
+feedback of compression.py at the client, and x̄ is read from the mean of the codes.
+
 So the server's step may depend on the messages through their mean alone. Where it keeps every client's last message
 (FLAME, FedADMM, L2SGD) clients send the change of theirs, and the server's mean moves by the sum of the changes. Where
 messages have noise it moves by Σ_i (x_i − w) instead, as in privacy.py: taking a last message back would take its noise
@@ -15,11 +19,15 @@ back.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..aggregators import mean
 from ..client_table import Rows
+from ..compressors import Compressor, Draws, RandomProjection, Sketch
+from ..compressors.projection import Shadow
+from ..compressors.sketch import SketchCode
 from ..core import ClientStack, Method, Problem, Server, State
 from ..errors import Diverged, need
 from .base import Wrapper
@@ -30,10 +38,17 @@ _OURS = "secure."  # what the names of our own client states begin with
 
 
 class SecureSum(Wrapper):
-    """`method`, whose server sees sums of messages only. `noisy`: its messages have noise."""
+    """`method`, whose server sees sums of messages only. `noisy`: its messages have noise. `up`: how they are coded."""
 
-    def __init__(self, method: Method, noisy: bool) -> None:
+    def __init__(self, method: Method, noisy: bool, up: Compressor | None = None, seed: int = 0) -> None:
         super().__init__(method)
+        self.up, self.seed = up, seed
+        linear = isinstance(up, RandomProjection) or (isinstance(up, Sketch) and up.rows == 1)
+        need(
+            up is None or (linear and up.feedback),
+            f"secure aggregation adds up codes, and those of {type(up).__name__.lower()} cannot be added; compress "
+            "with projection or sketch(rows=1) and error feedback, or not at all.",
+        )
         averaging = method.averaging()
         name, rule = (averaging or method).name, None if averaging is None else averaging.aggregate
         need(
@@ -53,10 +68,13 @@ class SecureSum(Wrapper):
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         server, state = self.method.init(problem)
-        if self.keeps_changes:
-            first = {sent.name: server["w"].double() for sent in self.sends}
-            state = state | {f"{_OURS}{k}": v for k, v in first.items()}
-        return server, state
+        down, own = self.method.downlink(server, torch.arange(1), 0), State()
+        for sent in self.sends:
+            if self.keeps_changes:
+                own[f"{_OURS}{sent.name}"] = server["w"].double()
+            elif self.up is not None:
+                own[f"{_OURS}{sent.name}"] = 0 * down[sent.down][0].double()  # the error that is fed back
+        return server, state | own
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         own = {k: v for k, v in state.items() if k.startswith(_OURS)}
@@ -67,20 +85,56 @@ class SecureSum(Wrapper):
         weights = self.method.client_weights(local.share[:, 0])[:, None]
         out = {}
         for key, x in messages.items():
-            if not self.keeps_changes:
+            h = own.get(f"{_OURS}{key}")
+            if h is None:
                 out[key] = fixed(x.double() * weights, local.clients)
-                continue
-            out[key] = fixed(x.double() - own[f"{_OURS}{key}"], local.clients)
-            own[f"{_OURS}{key}"] = own[f"{_OURS}{key}"] + value(out[key])
+            elif self.keeps_changes:
+                out[key] = fixed(self._coded(x.double() - h, key, local.round), local.clients)
+                own[f"{_OURS}{key}"] = h + self._read(value(out[key]), key, local.round, x.shape[1])
+            else:
+                change = h + x.double() - self._base(key, down)
+                code = self._coded(change, key, local.round)
+                out[key] = fixed(code * weights, local.clients)
+                own[f"{_OURS}{key}"] = change - self._read(code, key, local.round, x.shape[1])
         return new | own, out
+
+    def _base(self, key: str, down: State) -> Tensor | float:
+        """What a client was sent that its message is an update of; 0 where it is a difference already."""
+        sent = next(sent for sent in self.sends if sent.name == key)
+        return 0.0 if sent.against == "sum" else down[sent.down].double()
+
+    def _coded(self, x: Tensor, key: str, round: int) -> Tensor:
+        """[c, k] L(γx); x itself where nothing is compressed."""
+        if self.up is None:
+            return x
+        code, _ = self.up.encode(x / (1 + self.up.omega(x.shape[1])), {}, self._draws(key, round))
+        return code.z if isinstance(code, Shadow) else code.S.flatten(1)  # type: ignore[attr-defined]
+
+    def _read(self, z: Tensor, key: str, round: int, size: int) -> Tensor:
+        """[c, size] what a receiver makes of codes, or of their mean."""
+        if self.up is None:
+            return z
+        if isinstance(self.up, RandomProjection):
+            return Shadow(z, self._draws(key, round).key() if self.up.fresh else self.up.seed, size).value()
+        return SketchCode(z[:, None], self._draws(key, round).key(), size).value()
+
+    def _draws(self, key: str, round: int) -> Draws:
+        """Of a round's L, the same for all clients."""
+        return Draws(self.seed, f"compress up {key}", round, np.zeros(0, dtype=np.int64))
 
     def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         w: Tensor = server["w"]
         total = {k: value(q.sum(0)) for k, q in messages.items()}  # modulo 2^64, as whole numbers of 64 bits are added
-        if self.keeps_changes:
-            means = {k: w.double() + v / len(ids) for k, v in total.items()}
-        else:
-            means = {k: v / weights.double().sum() for k, v in total.items()}
+        down, divisor = self.method.downlink(server, ids[:1], round), weights.double().sum()
+        means: State = {}
+        for k, v in total.items():
+            if self.keeps_changes:
+                means[k] = w.double() + self._read(v[None] / len(ids), k, round, len(w))[0]
+            elif self.up is None:
+                means[k] = v / divisor
+            else:
+                size = down[next(s.down for s in self.sends if s.name == k)].shape[-1]
+                means[k] = (self._base(k, down) + self._read(v[None] / divisor, k, round, size)).reshape(-1)
         alike = {k: v.to(w.dtype).expand(len(ids), -1) for k, v in means.items()}
         if not self.forgets:
             return self.method.server(server, ids, alike, weights, round)
@@ -101,7 +155,7 @@ def _inner(state: State) -> State:
 
 def fixed(x: Tensor, clients: int) -> Tensor:
     """x in units of 2^−F, as whole numbers of which `clients` can be added up."""
-    scaled = x.double() * 2.0**F
+    scaled = x * 2.0**F
     low, high = scaled.aminmax() if scaled.numel() else (scaled.new_zeros(()), scaled.new_zeros(()))
     if not (float(high) < 2.0**62 / clients and float(low) > -(2.0**62) / clients):  # false for NaN, too
         raise Diverged(f"a message holds NaN, or a number above {2.0 ** (62 - F) / clients:g}: too large to be summed.")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from conformance import CASES, PARTIAL, PLAIN, RAISES, SLOW, Case, agrees, data, disturbed, of_sites
+from identities import identities, written
 from sites import EXACT, NAMES
 from subsets import first
 
@@ -68,6 +69,17 @@ def test_the_numbers_of_the_local_engine(name: str, tmp_path: Path) -> None:
         run.play()
     conforms(tmp_path, CASES[name])
     assert all(len(context.state) == 0 for context in run.contexts)  # nothing is left with Flower
+
+
+def test_masked_rounds_with_the_certificates_of_kits(tmp_path: Path) -> None:
+    """Secure aggregation over Flower: the numbers of the simulation; without a kit it is refused."""
+    case = Case("secure", {"method": "flame", "secure_aggregation": True, "compress_down": "int8"})
+    kits = {name: written(own, tmp_path / "kits" / name) for name, own in identities(NAMES).items()}
+    run = simulated(tmp_path, case, kit=str(kits["a"]))
+    for name, values in run.nodes.items():
+        values["kit"] = str(kits[name])
+    run.play()
+    conforms(tmp_path, case)
 
 
 def test_nodes_that_are_not_registered_are_asked_for_their_names(tmp_path: Path) -> None:

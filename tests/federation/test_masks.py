@@ -127,10 +127,14 @@ def test_what_crosses_is_masked_and_the_numbers_are_those_of_the_simulation(
             {"method": "fedavg", "dp_noise": 1.0},
             {"method": "flame", "dp_noise": 1.0, "dp_clip": 0.5, "dp_where": "client"},
             {"method": "l2sgd"},
+            {"method": "flame", "compress": "sketch(k=0.3)"},
+            {"method": "ditto", "compress": "projection(k=0.3)"},
+            {"method": "mr-mtl", "dp_noise": 1.0, "dp_unit": "sample", "local_steps": 4},
         ],
         {"method": "flame"},
         {"method": "ditto", "compress_down": "int8"},
         {"method": "fedavg", "dp_noise": 1.0},
+        {"method": "flame", "compress": "sketch(k=0.3)"},
     ),
     ids=str,
 )
@@ -138,7 +142,8 @@ def test_masks_change_no_bit(case: dict[str, Any], tmp_path: Path) -> None:
     """Four sites, with the noise of the simulation where there is any."""
     paths = tables(tmp_path / "tables", FOUR)
     recipe = Recipe(**SMALL | {"rounds": 4}, secure_aggregation=True, **case)
-    noise = lambda size, round, client, step: seeded(3, "privacy of a client", round, client).standard_normal(size)  # noqa: E731
+    purpose = "privacy of a client" if "dp_unit" not in case else "privacy of samples {}"
+    noise = lambda size, t, i, step: seeded(3, purpose.format(step), t, i).standard_normal(size)  # noqa: E731
     fed = Federation(tmp_path, recipe, paths, identities=identities(FOUR), noise=noise)
     found = fed.play(fed.calls(FOUR)).summary
     there = simulated(recipe.replace(engine="serial"), paths, tmp_path / "local").summary

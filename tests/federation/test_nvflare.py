@@ -18,7 +18,7 @@ from processes import Processes, run
 from sartor.run.assemble import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
-from sartor.storage import load_tensors
+from sartor.storage import load_tensors, read_json
 
 RECIPE = 'method = "flame"\nmodel = "mlp(6)"\nseed = 3\nrounds = {}\nevaluate_every = 10\n'
 
@@ -102,6 +102,44 @@ def test_killed_anywhere_to_the_same_bytes(
     lost = killed(what, processes)
     same_as_simulated(processes, data, tmp_path / "simulated")
     print(f"\nkilled {what}: {lost:.0f} s until the next round")
+
+
+ALL_ON = RECIPE.format(20) + 'secure_aggregation = true\ncompress_down = "int8"\n'
+
+
+@pytest.mark.federation
+@pytest.mark.parametrize("what", ["", "a whole site", "all at once"])
+def test_masked_and_compressed_rounds_over_tls_give_the_bytes_of_the_simulation(
+    what: str, data: dict[str, Path], tmp_path: Path
+) -> None:
+    """With the kits' own certificates; also when killed in the middle."""
+    found = Processes.make(tmp_path, ALL_ON, data)
+    try:
+        if what:
+            killed(what, found)
+        else:
+            found.start()
+            found.finish()
+        same_as_simulated(found, data, tmp_path / "simulated")
+        assert (found.kits / "a" / "play").rglob("mask.key")
+    finally:
+        found.end()
+
+
+@pytest.mark.federation
+def test_private_rounds_over_tls_are_accounted_for_at_each_site(data: dict[str, Path], tmp_path: Path) -> None:
+    private = 'dp_noise = 2.0\ndp_where = "client"\ncompress = "qsgd(s=16)"\n'
+    found = Processes.make(tmp_path, RECIPE.format(10) + private, data)
+    try:
+        found.start()
+        found.finish()
+        for name in NAMES:
+            (line,) = read_json(found.kits / name / "play" / "privacy.json")["0"].values()
+            assert line["messages"] == 10 and line["noise"] == 2.0
+            said = run("federation", "status", found.kits / name).stdout
+            assert "client 0: epsilon" in said and "spent in all runs" in said
+    finally:
+        found.end()
 
 
 @pytest.mark.federation

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
@@ -45,3 +46,14 @@ def identities(sites: Sequence[str], authority: str = "trial") -> dict[str, Iden
     own = certificate(authority, root, authority, root)
     keys = {site: rsa.generate_private_key(65537, 2048) for site in sites}
     return {s: Identity(s, certificate(s, key, authority, root), key, own) for s, key in keys.items()}
+
+
+def written(identity: Identity, kit: Path) -> Path:
+    """The identity as a kit has it."""
+    place, pem = kit / "startup", serialization.Encoding.PEM
+    place.mkdir(parents=True)
+    plain = serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    (place / "client.key").write_bytes(identity.key.private_bytes(pem, *plain))
+    (place / "client.crt").write_bytes(identity.certificate.public_bytes(pem))
+    (place / "rootCA.pem").write_bytes(identity.authority.public_bytes(pem))
+    return kit

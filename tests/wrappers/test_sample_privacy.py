@@ -169,6 +169,15 @@ def test_every_gradient_is_accounted_for_by_opacus(name: str) -> None:
     assert found["epsilon"] == max(found["epsilon_of_each"]) and len(set(found["epsilon_of_each"])) > 2
 
 
+def test_models_that_never_leave_are_private_too() -> None:
+    """Local training sends nothing; its models are made of private gradients all the same, and may be shown."""
+    privacy = st.Privacy(noise=1.0, clip=0.5, unit="sample")
+    plain = st.fit(st.LocalOnly(), layers(5, 3), ragged(), 3, local_steps=4)
+    found = st.fit(st.LocalOnly(), layers(5, 3), ragged(), 3, local_steps=4, privacy=privacy)
+    assert found.privacy is not None and found.privacy["compositions"] == 12 and found.privacy["epsilon"] > 0
+    assert not np.allclose(found.scores["personal/test/loss"], plain.scores["personal/test/loss"], equal_nan=True)
+
+
 def test_noise_for_an_epsilon_is_for_the_client_with_the_fewest_samples() -> None:
     result = st.fit(
         st.FedAvg(), layers(5, 3), ragged(), 5, local_steps=3, privacy=st.Privacy(epsilon=4.0, unit="sample")
