@@ -123,8 +123,9 @@ def cases() -> Iterator[tuple[str, Play]]:
         yield f"own regression, {method}", _own("--method", method, target="level")
     yield "own table, by steps", _own("--method", "ditto", "--solver", "sgd")
     yield "own table, lbfgs", _own("--method", "mr-mtl", "--solver", "lbfgs", "--ridge", "3")
-    yield "own table, auroc and class weights", _own(
-        "--method", "ditto", "--solver", "sgd", "--metric", "auroc", "--class-weights", "balanced"
+    yield (
+        "own table, auroc and class weights",
+        _own("--method", "ditto", "--solver", "sgd", "--metric", "auroc", "--class-weights", "balanced"),
     )
     yield "own regression, exact", _own("--method", "flame", "--model", "linear", "--solver", "exact", target="level")
     for model in ("cnn", "cnn-flame", "cnn-flame-medical"):  # the last has dropout
