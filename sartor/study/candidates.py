@@ -76,22 +76,29 @@ def candidates(
 ) -> dict[str, Candidate]:
     """By name, the simplest first; `rows` of all clients are to learn from, and a linear model has so many
     `parameters`."""
-    table = base.target is not None and base.model in ("auto", "softmax", "linear")
-    wide = table and parameters > LARGEST
-    order = ON_WIDE_TABLES if wide else ON_TABLES
+    table = _linear(base)
+    order = ON_WIDE_TABLES if parameters > LARGEST else ON_TABLES
     known = dict.fromkeys([ALONE, *(methods or (order if table else METHODS))])
     names = sorted(known, key=lambda m: order.index(m) if m in order else len(order))
-    found = {m: _one(base, m, base.model, trials, wide) for m in names}
+    found = {m: _one(base, m, base.model, trials) for m in names}
     if table and base.model == "auto" and methods is None and rows >= ROWS_FOR_A_NETWORK:
-        found |= {f"{m}, {NETWORK}": _one(base, m, NETWORK, trials, wide) for m in NETWORKS}
+        found |= {f"{m}, {NETWORK}": _one(base, m, NETWORK, trials) for m in NETWORKS}
     return found
 
 
-def _one(base: Recipe, method: str, model: str, trials: int, wide: bool) -> Candidate:
+def by_steps_if_wide(base: Recipe, parameters: int) -> Recipe:
+    """The same, with a solver that takes steps where a linear model of a table is too large for what else there is."""
+    return base.replace(solver={"kind": "sgd"} | base.solver) if _linear(base) and parameters > LARGEST else base
+
+
+def _linear(base: Recipe) -> bool:
+    return base.target is not None and base.model in ("auto", "softmax", "linear")
+
+
+def _one(base: Recipe, method: str, model: str, trials: int) -> Candidate:
     recipe = base.replace(method=method, model=model, settings={})
-    exact = (not wide and to_the_end(recipe)) or entry(method).make.models == "one layer"  # which have no steps at all
+    exact = to_the_end(recipe) or entry(method).make.models == "one layer"  # which have no steps at all
     if not exact:
-        recipe = recipe.replace(local_steps=1) if wide else recipe  # by steps: how many, is said later
         space = ranges(method, recipe) | ({"solver.weight_decay": WEIGHT_DECAY} if model == NETWORK else {})
         drawn = propose("random", space, trials, [], method)
         return Candidate(method, model, drawn, True, base.rounds)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sartor.methods.mixed_effects import LARGEST
-from sartor.run.assemble import resolve
+from sartor.run.assemble import resolve, unsplit
 from sartor.run.recipe import Recipe
-from sartor.study.candidates import NETWORKS, ROWS_FOR_A_NETWORK, candidates
+from sartor.study.candidates import NETWORKS, ROWS_FOR_A_NETWORK, by_steps_if_wide, candidates
 
 TABLE = Recipe(data="rows.csv", target="y", client_key="site", rounds=30)
 
@@ -37,8 +37,9 @@ def test_a_network_s_steps_become_shorter_and_its_best_round_is_taken(method: st
 
 def test_on_a_wide_table_everything_is_trained_by_steps_and_a_pooled_model_is_among_them() -> None:
     """Methods that send curvatures take no more than 3,000 parameters, and the others' step sizes are tuned."""
-    narrow, wide = (candidates(TABLE, None, 3, 100, parameters) for parameters in (LARGEST, LARGEST + 1))
+    narrow, wide = (candidates(by_steps_if_wide(TABLE, p), None, 3, 100, p) for p in (LARGEST, LARGEST + 1))
     assert "fednewton" in narrow and not narrow["ditto"].by_steps
     assert {"fednewton", "mixed-effects"}.isdisjoint(wide) and "fedadam" in wide
     assert all(one.by_steps for one in wide.values())
     assert all("solver.lr" in list(one.settings)[1] for one in wide.values())
+    assert not unsplit(by_steps_if_wide(TABLE.replace(method="ditto"), LARGEST + 1))  # takes as many steps as all
