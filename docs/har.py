@@ -54,10 +54,12 @@ def table(found: dict[str, dict[str, Any]]) -> str:
 
 def main() -> None:
     found = {model: read(Path(sys.argv[1]) / model) for model in ("cnn1d", "gru")}
-    found = {model: rows for model, rows in found.items() if rows}
     (DOCS / "har.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     text = ""
     for model, rows in found.items():
+        if not rows:
+            text += f"`{model}`: this part of `make har` has not been run to its end.\n"
+            continue
         one = next(iter(rows.values()))
         size = f"{one['people']} people, {one['rounds']} rounds of {one['local_steps']} gradients"
         text += f"`{model}`, {size}, {one['budget']} trials each, seed {one['seed']}:\n\n{table(rows)}\n"
