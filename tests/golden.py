@@ -41,7 +41,7 @@ METHODS = (
     *("fedprox", "fedavg-ft", "fedprox-ft", "fedavg-es", "per-fedavg", "per-fedavg-fo", "apfl", "l2sgd", "l2gd"),
     *("mapper", "ewc", "skl", "lg-fedavg", "fedper", "fedrep", "rsa", "fedadmm", "scaffold", "term", "qffl"),
     *("fedmgda", "ifca", "mr-mtl", "local", "fedadam", "fedyogi", "fedadagrad", "fedavgm", "fedbabu", "fedala"),
-    *("fedrod", "fedfomo"),
+    *("fedrod", "fedfomo", "fedlbfgs"),
 )
 SMALL_SETTINGS = {"lp-proj-1": "d_sub=5", "lp-proj-2": "d_sub=5", "flame-lp-proj": "d_sub=5", "pfedme": "R=3"}
 ATTACKS = (

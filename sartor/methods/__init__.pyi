@@ -9,6 +9,7 @@ from .fedamp import FedAMP, HeurFedAMP
 from .fedavg import FedAvg, FedProx
 from .fedbabu import FedBABU
 from .fedfomo import FedFomo
+from .fedlbfgs import FedLBFGS
 from .fedmgda import FedMGDA
 from .fedopt import FedOpt
 from .fedper import FedPer
@@ -56,6 +57,7 @@ __all__ = [
     "FedAvg",
     "FedBABU",
     "FedFomo",
+    "FedLBFGS",
     "FedMGDA",
     "FedOpt",
     "FedPer",

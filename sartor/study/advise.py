@@ -41,7 +41,7 @@ from ..run.recipe import Recipe
 from ..run.result import Result
 from ..storage import write_json
 from .ahead import in_order, spare_cores
-from .candidates import ALONE, Candidate, by_steps_if_wide, candidates
+from .candidates import ALONE, Candidate, candidates
 from .compare import Comparison, compare
 from .equal_work import equal_steps, with_steps
 
@@ -310,7 +310,6 @@ def advise(
     need(len(names) >= 2, f"advise needs at least two clients; {base.data} has {len(names)} (see --minimum).")
     features = int(np.prod(inside.x.shape[1:]))
     parameters = (features + 1) * (dataset.classes or 1)  # of a linear model
-    base = by_steps_if_wide(base, parameters)
     asked = candidates(base, methods, trials, len(inside), parameters)
     how = {"minimum": 1, "dtype": TYPES[str(base.dtype)], "columns": base.columns}
     whole = (INSIDE[0] + INSIDE[1], 0.0, INSIDE[2])

@@ -26,6 +26,7 @@ STEPS = 12  # goes into twos, threes and fours
 OWN = {
     "mocha": "dual coordinate steps",
     "l2gd": "coin",
+    "fedlbfgs": "gradients over all",
     **dict.fromkeys(("mixed-effects", "random-intercept", "own-intercept", "fednewton"), "solve to the end"),
     "scaffold": "option I takes a pass",  # with momentum, which option II does not allow
     "ditto-scaffold": "option I takes a pass",

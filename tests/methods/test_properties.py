@@ -37,6 +37,7 @@ WIDTHS = {  # numbers down and up, of methods that do not send one model each wa
     "qffl": (D, D + 1),
     "ifca": (5 * D, D + 5),
     "fedfomo": (5 * D, D + 5),
+    "fedlbfgs": (D, D + 2),
 }
 
 

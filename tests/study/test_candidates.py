@@ -7,7 +7,7 @@ import pytest
 from sartor.methods.mixed_effects import LARGEST
 from sartor.run.assemble import resolve, unsplit
 from sartor.run.recipe import Recipe
-from sartor.study.candidates import NETWORKS, ROWS_FOR_A_NETWORK, by_steps_if_wide, candidates
+from sartor.study.candidates import NETWORKS, ROWS_FOR_A_NETWORK, candidates
 
 TABLE = Recipe(data="rows.csv", target="y", client_key="site", rounds=30)
 
@@ -35,11 +35,15 @@ def test_a_network_s_steps_become_shorter_and_its_best_round_is_taken(method: st
     assert made.parts == TABLE.parts  # some samples are there to choose the round by
 
 
-def test_on_a_wide_table_everything_is_trained_by_steps_and_a_pooled_model_is_among_them() -> None:
-    """Methods that send curvatures take no more than 3,000 parameters, and the others' step sizes are tuned."""
-    narrow, wide = (candidates(by_steps_if_wide(TABLE, p), None, 3, 100, p) for p in (LARGEST, LARGEST + 1))
-    assert "fednewton" in narrow and not narrow["ditto"].by_steps
-    assert {"fednewton", "mixed-effects"}.isdisjoint(wide) and "fedadam" in wide
-    assert all(one.by_steps for one in wide.values())
-    assert all("solver.lr" in list(one.settings)[1] for one in wide.values())
-    assert not unsplit(by_steps_if_wide(TABLE.replace(method="ditto"), LARGEST + 1))  # takes as many steps as all
+def test_on_a_wide_table_the_pooled_model_is_found_by_gradients() -> None:
+    """Methods that send curvatures take no more than 3,000 parameters; Ditto's global model is one of them else."""
+    narrow, wide = (candidates(TABLE, None, 3, 100, parameters) for parameters in (LARGEST, LARGEST + 1))
+    assert "fednewton" in narrow and "fedlbfgs" not in narrow
+    assert {"fednewton", "mixed-effects"}.isdisjoint(wide) and not wide["fedlbfgs"].by_steps
+    for one in (narrow["ditto"], wide["ditto"]):
+        made = resolve(one.recipe(TABLE, next(one.settings)))
+        assert made.settings["solver"]["kind"] == "newton" and not one.by_steps
+        assert made.settings["global_method"]["method"] == ("fedlbfgs" if one is wide["ditto"] else "mixed-effects")
+    steps = resolve(wide["flame"].recipe(TABLE, next(wide["flame"].settings)))
+    assert steps.settings["solver"]["kind"] == "sgd" and wide["flame"].by_steps and not unsplit(steps)
+    assert "solver.lr" in next(wide["flame"].settings)

@@ -22,13 +22,21 @@ from sartor.wrappers.privacy import Private
 from sartor.wrappers.secure_sum import F, SecureSum, fixed, value
 
 WHY = {
-    "takes no mean": ("fedamp", "heurfedamp", "mixed-effects", "rsa", "mocha", "qffl", "fedmgda", "fedamp-cohort"),
+    "takes no mean": ("fedamp", "heurfedamp", "mixed-effects", "rsa", "mocha", "qffl", "fedmgda", "fedlbfgs"),
     "averaged by themselves": ("ifca",),
     "weighted by its client's loss": ("term",),
 }
 CODES = [RandomProjection(k=0.4), Sketch(k=0.5), RandomProjection(k=0.4, fresh=False)]
 REFUSED = {name: why for why, names in WHY.items() for name in names}
-OTHERS = {"local", "random-intercept", "own-intercept", "fednewton", "rsa-2", "fedamp-alpha"}  # refused like the others
+OTHERS = {
+    "fedamp-cohort",
+    "local",
+    "random-intercept",
+    "own-intercept",
+    "fednewton",
+    "rsa-2",
+    "fedamp-alpha",
+}  # refused like the others
 
 
 @pytest.mark.parametrize("name", [n for n in METHODS if n not in REFUSED and n not in OTHERS])
