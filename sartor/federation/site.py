@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -107,6 +108,7 @@ class Participant:
     ledger: PrivacyLedger | None = None  # of the run that this site takes part in, where it is private
     _table: Dataset | None = field(default=None, repr=False)
     _audit: AuditLog | None = field(default=None, repr=False)
+    _said: bytes = field(default=b"", repr=False)
 
     @property
     def table(self) -> Dataset:
@@ -126,10 +128,13 @@ class Participant:
         """The reply to a request of any kind, once both are in the audit log."""
         reply = self._answer(data)
         self._audit = self._audit or AuditLog(self.folder)
-        try:
-            self._audit.add(entry_of(data, reply) | self._spent())
-        except SartorError as e:
-            return self._refuse("", "disk", str(e))
+        said = hashlib.sha256(data).digest() + hashlib.sha256(reply).digest()
+        if said != self._said:  # what is asked and said again, word for word, stands there already
+            try:
+                self._audit.add(entry_of(data, reply) | self._spent())
+            except SartorError as e:
+                return self._refuse("", "disk", str(e))
+        self._said = said
         return reply
 
     def _spent(self) -> dict[str, float]:

@@ -21,25 +21,13 @@ from sartor.wrappers import Compressed
 from sartor.wrappers.privacy import Private
 from sartor.wrappers.secure_sum import F, SecureSum, fixed, value
 
-WHY = {
-    "takes no mean": ("fedamp", "heurfedamp", "mixed-effects", "rsa", "mocha", "qffl", "fedmgda", "fedlbfgs"),
-    "averaged by themselves": ("ifca",),
-    "weighted by its client's loss": ("term",),
-}
+NO_MEAN = [name for name in METHODS if make(name).averaging() is None]  # FedAMP, RSA, MOCHA, ...
+REFUSED = dict.fromkeys(NO_MEAN, "takes no mean, it must see single messages")
+REFUSED |= {"ifca": "averaged by themselves", "term": "weighted by its client's loss"}
 CODES = [RandomProjection(k=0.4), Sketch(k=0.5), RandomProjection(k=0.4, fresh=False)]
-REFUSED = {name: why for why, names in WHY.items() for name in names}
-OTHERS = {
-    "fedamp-cohort",
-    "local",
-    "random-intercept",
-    "own-intercept",
-    "fednewton",
-    "rsa-2",
-    "fedamp-alpha",
-}  # refused like the others
 
 
-@pytest.mark.parametrize("name", [n for n in METHODS if n not in REFUSED and n not in OTHERS])
+@pytest.mark.parametrize("name", [n for n in METHODS if n not in REFUSED])
 def test_the_mean_is_all_that_a_server_needs(name: str) -> None:
     """Four rounds, in each some of the clients: the method's numbers, up to a grid of 2^−32."""
     wanted, found = finish(start(make(name)), 4), finish(start(SecureSum(make(name), False)), 4)
