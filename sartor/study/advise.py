@@ -361,10 +361,10 @@ def _look_at_test(
     advice: Advice, dataset: Dataset, folder: Path | None, workers: int | None
 ) -> Iterator[tuple[Advice, str, float]]:
     """What every candidate's best setting is worth on test data: a comparison for each way of training."""
-    groups: dict[tuple[bool, str], dict[str, str]] = {}  # (by steps, model) → method → candidate
+    groups: dict[tuple[bool, str, int], dict[str, str]] = {}  # (by steps, model, rounds) → method → candidate
     for name in advice.tried:
         one = advice.candidates[name]
-        groups.setdefault((one.by_steps, one.model), {})[one.method] = name
+        groups.setdefault((one.by_steps, one.model, one.rounds), {})[one.method] = name
     for number, here in enumerate(groups.values()):
         base = advice.recipe_of(next(iter(here.values()))).replace(method=ALONE, settings={}, diagnostics=False)
         base = base.replace(workers=workers)
