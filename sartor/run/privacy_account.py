@@ -62,10 +62,11 @@ def composed(where: str, draws: CohortDraws, rounds: int) -> tuple[float, int]:
 
 def _accountants() -> tuple[Any, Any]:
     try:
-        from opacus.accountants import PRVAccountant, RDPAccountant
+        from opacus.accountants import PRVAccountant
+        from opacus.accountants.analysis import rdp
     except ImportError as e:
         raise SartorError("differential privacy needs Opacus: pip install 'sartor[privacy]'.") from e
-    return PRVAccountant, RDPAccountant
+    return PRVAccountant, rdp
 
 
 def composed_epsilon(history: Sequence[tuple[float, float, int]], delta: float) -> float:
@@ -73,12 +74,19 @@ def composed_epsilon(history: Sequence[tuple[float, float, int]], delta: float) 
     played = [event for event in history if event[2] > 0]
     if not played or any(noise == 0 for noise, _, _ in played):
         return math.inf if played else 0.0
-    _, RDPAccountant = _accountants()
+    _, rdp = _accountants()
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # of orders at the end of the range, and of q = 1, where log(1 − q) is −∞
-        rdp = RDPAccountant()
-        rdp.history = list(played)
-        return max(0.0, float(rdp.get_epsilon(delta, alphas=ORDERS)))
+        total = sum(_of_one(noise, rate) * count for noise, rate, count in played)
+        return max(0.0, float(rdp.get_privacy_spent(orders=ORDERS, rdp=total, delta=delta)[0]))
+
+
+@lru_cache(maxsize=4096)
+def _of_one(noise: float, rate: float) -> np.ndarray:
+    """The Rényi divergences of one mechanism, by ORDERS; they add up. They take a quarter of a second, and a site asks
+    in every round."""
+    found: np.ndarray = _accountants()[1].compute_rdp(q=rate, noise_multiplier=noise, steps=1, orders=ORDERS)
+    return found
 
 
 @lru_cache(maxsize=1024)

@@ -426,7 +426,7 @@ def test_lp_proj_s_network_has_its_published_size() -> None:
 
 
 def test_every_model_name_builds_and_runs() -> None:
-    for name in NAMES:
+    for name in (n for n in NAMES if not n.startswith("test-")):  # which other tests have made known
         shape = (28, 28) if name in ("cnn1d", "lstm", "gru", "transformer") else (1, 28, 28)
         assert len(build(name, shape, 10)(torch.randn(2, *shape))) == 2
     assert build("mlp(20,10)", (7,), 3)(torch.randn(2, 7)).shape == (2, 3)
