@@ -54,7 +54,7 @@ def use(place: Path, name: str) -> None:
     folder, table = place / name, place / "visits.csv"
     if name == "tune":
         survives("compare", "--tuned", folder, "--seeds", "1", "--quiet", "--out", place / "fresh")
-        with mock.patch.object(tune, "_try", lambda _, asked, *__: [tune.Trial(dict(one), 0.5) for one in asked]):
+        with mock.patch.object(tune, "_try", lambda _, asked, *__: [vars(tune.Trial(dict(one), 0.5)) for one in asked]):
             again = ("--methods", "fedavg", "--budget", "1", "--seeds", "0", "--out", folder)
             survives("tune", *SMALL, "--data", table, *OWN, *again)
         return

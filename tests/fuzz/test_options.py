@@ -78,7 +78,7 @@ def aside(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with (
         mock.patch.object(run, "_play", _only_assembled),
         mock.patch.object(compare, "_play_all", _only_first),
-        mock.patch.object(tune, "_try", lambda _, asked, *__: [tune.Trial(dict(one), 0.5) for one in asked]),
+        mock.patch.object(tune, "_try", lambda _, asked, *__: [vars(tune.Trial(dict(one), 0.5)) for one in asked]),
     ):
         yield
     patch.undo()
