@@ -182,7 +182,7 @@ _CLIENT = _table(
         **_each(bool, "hostile", "unseen"),
         "name": str,
         "chosen": Annotated[str, Field(pattern=f"^({'|'.join(SHARES)})$")],
-        "chosen_test_accuracy": Number | None,
+        **_each(Number | None, "chosen_test_accuracy", "chosen_test_loss"),
     },
     _each(Number | None, *(f"{m}_{p}_{s}" for m in MODELS for p in PARTS for s in ("loss", "accuracy"))),
 )
