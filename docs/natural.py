@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sartor.study.natural import LINEAR, Benched, Score, verdicts
+from sartor.study.natural import LINEAR, Benched, Score, verdicts, with_error
 
 DOCS = Path(__file__).parent
 BEGIN, END = "<!-- natural: sartor bench natural -->\n", "<!-- /natural -->\n"
@@ -52,11 +52,11 @@ def table(found: dict[str, Benched]) -> str:
 
 
 def _cell(score: Score | None) -> str:
-    return "" if score is None else f"{score.mean:.3f} ± {score.error:.3f}"
+    return "" if score is None else with_error(f"{score.mean:.3f}", score.error)
 
 
 def _over(found: dict[str, Any]) -> str:
-    return f"{found['mean']:+.3f} ± {found['standard_error'] or 0:.3f}".replace("-", "−")
+    return with_error(f"{found['mean']:+.3f}", found["standard_error"]).replace("-", "−")
 
 
 def figure(found: dict[str, Benched], path: Path) -> None:

@@ -54,19 +54,21 @@ def bench(
 
 def _show(found: dict[str, Benched]) -> None:
     from ..report import terminal
-    from ..study.natural import verdicts
+    from ..study.natural import verdicts, with_error
 
     names = list(dict.fromkeys(s for on in found.values() for s in on.scores))
     rows = []
     for name in names:
         cells = [on.scores.get(name) for on in found.values()]
-        rows.append([name, *("" if c is None else f"{c.mean:.3f} ± {c.error:.3f}" for c in cells)])
+        rows.append([name, *("" if c is None else with_error(f"{c.mean:.3f}", c.error) for c in cells)])
     heads = ["", *(f"{on.about['title']} ({on.metric})" for on in found.values())]
     out.print(terminal.lines("on held-back rows, mean over seeds ± standard error", heads, rows))
     for name, said in verdicts(found).items():
-        over, first = said["over_best_linear"], said["over_best_candidate"]
+        over, first = (
+            None if gap is None else with_error(f"{gap['mean']:+.3f}", gap["standard_error"])
+            for gap in (said["over_best_linear"], said["over_best_candidate"])
+        )
         text = f"{name}: advised {said['advised']:.3f}"
-        if over is not None:
-            text += f", {over['mean']:+.3f} ± {over['standard_error'] or 0:.3f} over {said['best_linear']}"
-        text += f"; {first['mean']:+.3f} ± {first['standard_error'] or 0:.3f} over the best candidate "
+        text += "" if over is None else f", {over} over {said['best_linear']}"
+        text += f"; {first} over the best candidate "
         out.print(f"{text}({said['best_candidate']}); recommended {', '.join(dict.fromkeys(found[name].recommended))}")

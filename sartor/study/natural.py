@@ -123,6 +123,11 @@ def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
+def with_error(mean: str, error: float | None) -> str:
+    """A mean as it is printed, with its standard error; one seed has none."""
+    return mean if error is None or not np.isfinite(error) else f"{mean} ± {error:.3f}"
+
+
 def sets_of(place: str) -> tuple[Path, dict[str, dict[str, Any]]]:
     """The folder of "natural", or of one's own tables, and its sets."""
     if place == "natural":
