@@ -10,7 +10,7 @@ the gradients behind a message is one, of samples by chance. Opacus' accountant 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,14 @@ class PrivateMessages:
         return self.noise, self.rate, (self.messages + more) * self.gradients
 
 
+Lines = dict[str, dict[str, PrivateMessages]]  # by client and run
+
+
+def _read(path: Path) -> Lines:
+    found: dict[str, dict[str, Any]] = read_json(path) if path.exists() else {}
+    return {client: {run: PrivateMessages(**line) for run, line in runs.items()} for client, runs in found.items()}
+
+
 class PrivacyLedger:
     """The clients of one site, by the names that they have there."""
 
@@ -56,23 +64,21 @@ class PrivacyLedger:
         each = rates or [1.0] * len(names)
         self.new = {n: PrivateMessages(noise or 0.0, 0, -1, q, gradients) for n, q in zip(names, each, strict=True)}
 
-    def _lines(self) -> dict[str, dict[str, PrivateMessages]]:
-        """By client and run."""
-        found: dict[str, dict[str, Any]] = read_json(self.path) if self.path.exists() else {}
-        return {client: {run: PrivateMessages(**line) for run, line in runs.items()} for client, runs in found.items()}
-
     def epsilon(self, client: str, more: int = 0) -> tuple[float, float]:
         """(in this run, in all runs) ε of a client at the site's δ, after so many messages more."""
-        runs = self._lines().get(client, {})
+        return self._epsilon(_read(self.path).get(client, {}), client, more)
+
+    def _epsilon(self, runs: Mapping[str, PrivateMessages], client: str, more: int = 0) -> tuple[float, float]:
         here = runs.get(self.run, self.new[client]).event(more)
         others = [line.event() for run, line in runs.items() if run != self.run]
         delta = self.limits.epsilon_delta
         return composed_epsilon([here], delta), composed_epsilon([here, *others], delta)
 
-    def check(self, clients: Sequence[int]) -> None:
+    def _check(self, lines: Lines, clients: Sequence[int]) -> None:
         """Refuse another message of one of these clients that would exceed what the site allows."""
         for name in [self.names[at] for at in clients]:
-            spent = self.epsilon(name), self.epsilon(name, 1)
+            runs = lines.get(name, {})
+            spent = self._epsilon(runs, name), self._epsilon(runs, name, 1)
             for at, limit in enumerate(("most_epsilon", "most_epsilon_total")):
                 most = getattr(self.limits, limit)
                 if most is not None and spent[1][at] > most:
@@ -80,21 +86,21 @@ class PrivacyLedger:
 
     def check_first(self) -> None:
         """Refuse a run of which a client could not make a single message."""
-        lines = self._lines()
-        self.check([at for at, name in enumerate(self.names) if self.run not in lines.get(name, {})])
+        lines = _read(self.path)
+        self._check(lines, [at for at, name in enumerate(self.names) if self.run not in lines.get(name, {})])
 
     def enter(self, round: int, clients: Sequence[int]) -> None:
         """One private message more of each of these clients; when this returns it is on the disk. Where one of them
         would exceed what the site allows it is refused, and none is entered."""
         if self.noise is None:
             return
-        lines = self._lines()
+        lines = _read(self.path)
         new = [
             at
             for at in clients
             if round > lines.get(self.names[at], {}).get(self.run, PrivateMessages(0.0, 0, -1)).last
         ]
-        self.check(new)
+        self._check(lines, new)
         for name in [self.names[at] for at in new]:
             runs = lines.setdefault(name, {})
             before = runs.get(self.run, self.new[name])
@@ -105,7 +111,8 @@ class PrivacyLedger:
 
     def most(self) -> tuple[float, float]:
         """(in this run, in all runs) ε of the client that has spent most."""
-        spent = [self.epsilon(name) for name in self.names]
+        lines = _read(self.path)
+        spent = [self._epsilon(lines.get(name, {}), name) for name in self.names]
         return max(here for here, _ in spent), max(total for _, total in spent)
 
     def words(self) -> str:
@@ -116,9 +123,8 @@ class PrivacyLedger:
 
 def spent_in_all(folder: Path) -> dict[str, float]:
     """By client: ε of all runs in this folder at the δ that sites count with where they say no other."""
-    found: dict[str, dict[str, Any]] = read_json(folder / LEDGER) if (folder / LEDGER).exists() else {}
-    events = {name: [PrivateMessages(**r).event() for r in runs.values()] for name, runs in found.items()}
-    return {name: composed_epsilon(each, DELTA) for name, each in events.items()}
+    lines = _read(folder / LEDGER)
+    return {name: composed_epsilon([r.event() for r in runs.values()], DELTA) for name, runs in lines.items()}
 
 
 def _words(name: str, spent: float, after: float, most: float, delta: float) -> str:

@@ -133,13 +133,7 @@ def test_killed_between_writes_errors_and_memories_end_in_the_same_bytes(
 
 
 def test_lost_and_doubled_codes_change_nothing(coded: Federation, calm: dict[str, bytes]) -> None:
-    coded.waiting = replace(coded.waiting, seconds=60)
-    draw = np.random.default_rng(5)
-    calls = coded.calls()
-    calls.before = calls.after = lambda site, data: [data] * int(draw.integers(3))
-    lead = coded.lead(calls)
-    lead.joining = 60
-    last(lead)
+    coded.play_lost_and_doubled()
     assert vectors(coded.folder) == calm
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from sites import QUICK, Federation, is_message, last, vectors
 
@@ -15,17 +14,7 @@ from sartor.run.recipe import Recipe
 
 
 def test_lost_and_doubled_messages_change_nothing(flame: Federation, undisturbed: dict[str, bytes]) -> None:
-    flame.waiting = replace(flame.waiting, seconds=60)
-    draw = np.random.default_rng(5)
-
-    def careless(site: str, data: bytes) -> list[bytes]:
-        return [data] * int(draw.integers(3))
-
-    calls = flame.calls()
-    calls.before = calls.after = careless
-    lead = flame.lead(calls)
-    lead.joining = 60
-    last(lead)
+    lead = flame.play_lost_and_doubled()
     assert vectors(flame.folder) == undisturbed
     assert lead.hub is not None and lead.hub.counts["duplicate"] > 0
 

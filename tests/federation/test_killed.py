@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from killed import Killed, killed_at
-from sites import QUICK, Calls, Federation, last, vectors
+from killed import Killed, Mortal, killed_at
+from sites import QUICK, Federation, last, vectors
 from subsets import first
 
 from sartor.run.recipe import Recipe
@@ -42,24 +42,10 @@ def test_a_site_killed_at_any_of_its_writes_is_asked_again_and_ends_in_the_same_
     deaths = 0
     for at in range(4):
         fed = Federation(tmp_path / str(at), Recipe(method="flame", **QUICK), paths)
-        fed.waiting = replace(fed.waiting, seconds=30)
-        calls, left = fed.calls(), [at]
-
-        def mortal(data: bytes, fed: Federation = fed, calls: Calls = calls, left: list[int] = left) -> bytes | None:
-            nonlocal deaths
-            try:
-                with killed_at(left[0], when) as done:
-                    return fed.member("b").answer(data)  # a new process for every request: nothing is in memory
-            except Killed:
-                deaths, left[0] = deaths + 1, 10**9
-                return None
-            finally:
-                left[0] -= len(done)
-
-        calls.members["b"] = mortal
-        lead = fed.lead(calls)
-        lead.joining = 30
-        last(lead)
+        calls, site = fed.calls(), Mortal(lambda data, fed=fed: fed.member("b").answer(data), at, when)  # type: ignore[misc]
+        calls.members["b"] = site
+        last(fed.patient(calls, 30))
+        deaths += site.deaths
         assert vectors(fed.folder) == undisturbed, at
     assert deaths == 4
 

@@ -401,13 +401,7 @@ def test_lost_and_doubled_masked_messages_change_nothing(
 ) -> None:
     recipe = Recipe(**QUICK, method="flame", secure_aggregation=True)
     fed = Federation(tmp_path, recipe, paths, identities=identities(NAMES))
-    fed.waiting = replace(fed.waiting, seconds=60)
-    draw = np.random.default_rng(5)
-    calls = fed.calls()
-    calls.before = calls.after = lambda site, data: [data] * int(draw.integers(3))
-    lead = fed.lead(calls)
-    lead.joining = 60
-    last(lead)
+    fed.play_lost_and_doubled()
     assert vectors(fed.folder) == calm
 
 

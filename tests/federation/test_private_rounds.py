@@ -10,7 +10,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from killed import Killed, killed_at
+from killed import Mortal
 from opacus.accountants import RDPAccountant
 from scipy import stats
 from sites import EXACT, NAMES, QUICK, SMALL, Calls, Federation, is_message, last, simulated
@@ -226,24 +226,10 @@ def test_killed_anywhere_a_message_has_one_noise_and_is_paid_once(
     deaths = 0
     for at in range(6):
         fed = limited(tmp_path / str(at), paths, 3, most_epsilon=opacus((2.0, 3)))
-        fed.waiting = replace(fed.waiting, seconds=30)
-        calls, left = fed.calls(), [at]
-
-        def mortal(data: bytes, fed: Federation = fed, left: list[int] = left) -> bytes | None:
-            nonlocal deaths
-            try:
-                with killed_at(left[0], when) as done:
-                    return fed.member("b").answer(data)
-            except Killed:
-                deaths, left[0] = deaths + 1, 10**9
-                return None
-            finally:
-                left[0] -= len(done)
-
-        calls.members["b"] = mortal
-        lead = fed.lead(calls)
-        lead.joining = 30
-        result = last(lead)
+        calls, site = fed.calls(), Mortal(lambda data, fed=fed: fed.member("b").answer(data), at, when)  # type: ignore[misc]
+        calls.members["b"] = site
+        result = last(fed.patient(calls, 30))
+        deaths += site.deaths
         found = messages(calls, "b")
         assert {len(v) for v in found.values()} == {1} and len(found) == 3 and result.run.counts["trained"] == 9
         (line,) = read_json(fed.folder / "b" / LEDGER)["0"].values()

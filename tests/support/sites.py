@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -126,6 +126,21 @@ class Federation:
 
     def play(self, calls: Calls | None = None) -> Result:
         return last(self.lead(calls or self.calls()))
+
+    def patient(self, calls: Calls, seconds: float) -> Coordinator:
+        """Who waits so long for answers that do not come, and for sites that join late."""
+        self.waiting = replace(self.waiting, seconds=seconds)
+        lead = self.lead(calls)
+        lead.joining = seconds
+        return lead
+
+    def play_lost_and_doubled(self) -> Coordinator:
+        """With messages of both directions that come never, once or twice; whoever has led it."""
+        draw, calls = np.random.default_rng(5), self.calls()
+        calls.before = calls.after = lambda site, data: [data] * int(draw.integers(3))
+        lead = self.patient(calls, 60)
+        last(lead)
+        return lead
 
 
 def last(lead: Coordinator) -> Result:
