@@ -25,7 +25,7 @@ from ..client_table import Empty, Memory, Rows, row_of, rows_of, span
 from ..core import Method, Problem, Stage, State, Task
 from ..data.clients import Clients
 from ..errors import Diverged, SartorError
-from ..judge.metrics import SHARES, covariance
+from ..judge.choice import SHARES, covariance
 from ..tasks import convex
 from . import forked
 from .stack import Stack

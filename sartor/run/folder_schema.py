@@ -13,7 +13,8 @@ from pydantic import AfterValidator, BaseModel, Field, create_model
 
 from ..data.clients import PARTS
 from ..data.tables.columns import WAYS
-from ..judge.metrics import MODELS, ORACLE, SHARES
+from ..judge.choice import SHARES
+from ..judge.metrics import MODELS, ORACLE
 from ..judge.prediction_metrics import NUMBERS, PROBABILITIES, SCORES
 
 # Clients trained; the minibatch gradients that they evaluated (see Stack.gradients); those of fine-tuning that the

@@ -21,7 +21,7 @@ import torch
 from ..core import State
 from ..data.clients import Clients
 from ..errors import need
-from ..judge.metrics import SHARES, Scores, covariance
+from ..judge.choice import SHARES, Scores, covariance
 from ..seeds import stream
 from .recipe import Evaluation, Traffic
 from .result import Result

@@ -16,9 +16,10 @@ from ..data.clients import Clients
 from ..engines.predictions import kind_of, predicted
 from ..engines.stack import Stack
 from ..engines.threads import one_thread
+from ..judge.choice import SHARES
 from ..judge.decisions import Decision, decisions
 from ..judge.metric_table import metric_table
-from ..judge.metrics import SHARES, SHOWN
+from ..judge.metrics import SHOWN
 from ..judge.prediction_metrics import Predicted
 from ..tasks.task import ModelTask
 

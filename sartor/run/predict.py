@@ -22,8 +22,9 @@ from ..data.tables.client_keys import plainly
 from ..data.tables.columns import learn
 from ..data.tables.new_samples import NewSamples, read_like
 from ..errors import SartorError, need, one_of, unknown
+from ..judge.choice import SHARES
 from ..judge.decisions import Decision
-from ..judge.metrics import BEST_FIRST, SHARES
+from ..judge.metrics import BEST_FIRST
 from ..run.play import CHECKPOINT
 from ..storage import load_sealed, read_json
 from ..tasks.task import ModelTask

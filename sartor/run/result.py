@@ -18,8 +18,9 @@ from ..core import State
 from ..data.clients import PARTS, Clients
 from ..data.inputs import Inputs
 from ..errors import SartorError, need, one_of, unknown
+from ..judge.choice import SHARES, Scores, choose
 from ..judge.decisions import Decision
-from ..judge.metrics import SHARES, Scores, choose, judge, with_chosen
+from ..judge.metrics import judge, with_chosen
 from ..methods.parts.own_parts import OwnParts
 from ..storage import save_tensors, write_json, write_text
 from ..tasks.frozen_outputs import FrozenOutputs

@@ -17,7 +17,8 @@ from ..client_table import Rows
 from ..core import Engine, Method, Problem, Server, Stage, State
 from ..engines.threads import one_thread
 from ..errors import Diverged, SartorError, Silent, need
-from ..judge.metrics import Scores, summarise, unguided, validated
+from ..judge.choice import Scores, unguided
+from ..judge.metrics import summarise, validated
 from ..seeds import stream
 from ..storage import load_tensors, save_tensors, shaped
 from ..wrappers.compression import DOWN, UP

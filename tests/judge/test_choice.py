@@ -16,7 +16,7 @@ from torch import nn
 import sartor as st
 from sartor.data import Clients
 from sartor.judge import SHARES, better_of_two, choose, expected_gains, summarise, validated, with_chosen
-from sartor.judge.metrics import unguided
+from sartor.judge.choice import unguided
 from sartor.models import layers
 from sartor.testing import ragged
 
@@ -43,15 +43,19 @@ def told(samples: Samples, **test: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def oracle(samples: Samples) -> list[float]:
-    """The expected gains of the global model where there are two: client by client, as a textbook writes them."""
+    """The expected gains of the global model where there are two: client by client, as a textbook writes them
+    (DerSimonian and Laird's moments for how clients differ, then precisions)."""
     gaps = [one["global"] - one["personal"] for one in samples]
     heard = [gap for gap in gaps if len(gap)]
-    means = [sum(gap) / len(gap) for gap in heard]
+    means, sizes = [sum(gap) / len(gap) for gap in heard], [len(gap) for gap in heard]
     squares = sum(sum((x - mean) ** 2 for x in gap) for gap, mean in zip(heard, means, strict=True))
-    sigma2 = squares / sum(len(gap) - 1 for gap in heard)
-    mu = sum(means) / len(means)
-    between = sum((mean - mu) ** 2 for mean in means) / (len(means) - 1)
-    tau2 = max(0.0, between - sum(sigma2 / len(gap) for gap in heard) / len(heard))
+    sigma2 = squares / sum(n - 1 for n in sizes)
+    pooled = sum(n * mean for n, mean in zip(sizes, means, strict=True)) / sum(sizes)
+    q = sum(n * (mean - pooled) ** 2 for n, mean in zip(sizes, means, strict=True)) / sigma2
+    scale = (sum(sizes) - sum(n * n for n in sizes) / sum(sizes)) / sigma2
+    tau2 = max(0.0, (q - (len(heard) - 1)) / scale)
+    precision = [1 / (tau2 + sigma2 / n) for n in sizes]
+    mu = sum(p * mean for p, mean in zip(precision, means, strict=True)) / sum(precision)
     found = []
     for gap in gaps:
         if len(gap) == 0 or tau2 == 0:
@@ -62,24 +66,33 @@ def oracle(samples: Samples) -> list[float]:
     return found
 
 
-def oracle_of_all(samples: Samples) -> np.ndarray:
-    """[m, 4] the same for all models at once, by the conditional mean of a joint normal distribution."""
+def oracle_of_all(samples: Samples) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Mean [4] and covariance [4, 4] of every client's gains: the same for all models at once. What is not known of a
+    client has the covariance of (true gains − estimate), which is that of its errors, term by term."""
     gaps = [np.stack([one[m] - one["personal"] for m in list(SHARES)[1:]], 1) for one in samples]
     heard = [gap for gap in gaps if len(gap)]
-    means = np.array([gap.mean(0) for gap in heard])
+    means, sizes = np.array([gap.mean(0) for gap in heard]), np.array([len(gap) for gap in heard])
     sigma = sum(np.atleast_2d(np.cov(gap.T)) * (len(gap) - 1) for gap in heard if len(gap) > 1)
-    sigma = sigma / sum(len(gap) - 1 for gap in heard)
-    excess = np.cov(means.T) - sigma * np.mean([1 / len(gap) for gap in heard])
+    sigma = sigma / sum(n - 1 for n in sizes)
+    pooled = np.average(means, axis=0, weights=sizes)
+    around = sum(n * np.outer(x - pooled, x - pooled) for n, x in zip(sizes, means, strict=True))
+    excess = (around - (len(heard) - 1) * sigma) / (sizes.sum() - (sizes**2).sum() / sizes.sum())
     values, vectors = linalg.eigh(excess)
     between = sum(max(v, 0.0) * np.outer(x, x) for v, x in zip(values, vectors.T, strict=True))
-    mu, found = means.mean(0), []
+    weights = 1 / (np.trace(between) + np.trace(sigma) / sizes)
+    mu = np.average(means, axis=0, weights=weights)
+    parts = (weights / weights.sum()) ** 2
+    of_mu = sum(part * (between + sigma / n) for part, n in zip(parts, sizes, strict=True))
+    found = []
     for gap in gaps:
         if len(gap) == 0:
-            found.append(mu)
+            found.append((mu, between + of_mu))
             continue
-        weights = np.linalg.lstsq(between + sigma / len(gap), gap.mean(0) - mu, rcond=1e-10)[0]
-        found.append(mu + between @ weights)
-    return np.array(found)
+        b = np.linalg.lstsq(between + sigma / len(gap), between, rcond=1e-10)[0].T
+        left = np.eye(4) - b
+        spread = left @ between @ left.T + b @ sigma @ b.T / len(gap) + left @ of_mu @ left.T
+        found.append((mu + b @ (gap.mean(0) - mu), spread))
+    return found
 
 
 def drawn(seed: int, sizes: list[int], spread: float = 0.3, models: tuple[str, ...] = tuple(SHARES)) -> Samples:
@@ -106,12 +119,32 @@ def test_with_two_models_the_rule_is_the_textbook_s(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_with_all_models_the_rule_is_what_it_says(seed: int) -> None:
+    """The share that is taken is nearest to the mean of the best one's, here by other and many more draws."""
     samples = drawn(seed, SIZES)
-    found, wanted = expected_gains(told(samples)), oracle_of_all(samples)
+    scores, shares = told(samples), np.array(list(SHARES.values()))
+    found, picked = expected_gains(scores), choose(scores).tolist()
     assert list(found) == list(SHARES)
-    assert np.stack(list(found.values())[1:], 1) == pytest.approx(wanted, abs=1e-9)
-    each = np.column_stack([np.zeros(len(samples)), wanted])
-    assert choose(told(samples)).tolist() == [list(SHARES)[i] for i in each.argmax(1)]
+    for i, (mean, spread) in enumerate(oracle_of_all(samples)):
+        expected = np.array([found[m][i] for m in SHARES])
+        assert expected[1:] == pytest.approx(mean, abs=1e-9)
+        draws = np.random.default_rng(seed).multivariate_normal(mean, spread, 50_000, method="eigh")
+        gains = np.column_stack([np.zeros(len(draws)), draws])
+        wanted = shares[gains.argmax(1)].mean()
+        doubt = gains[:, [expected.argmax()]] - gains
+        allowed = expected.max() - expected <= 3.0 * doubt.std(0) + 1e-12
+        nearest = np.abs(shares[allowed] - wanted).min()
+        assert allowed[list(SHARES).index(picked[i])]
+        assert abs(SHARES[picked[i]] - wanted) <= nearest + 0.1  # 128 draws have the mean to about 0.04
+
+
+def test_who_cannot_know_takes_a_mixture_and_never_one_that_is_worse_beyond_doubt() -> None:
+    """Both models are right on every other sample, the mixtures on all of them or, as with networks, on none."""
+    one = {"personal": np.tile([1.0, 0.0], 40), "global": np.tile([0.0, 1.0], 40)}
+    for right, takes in ((1.0, {"mix75", "mix50", "mix25"}), (0.0, {"personal", "global"})):
+        samples = [{m: one.get(m, np.full(80, right)) for m in SHARES} for _ in range(5)]
+        assert set(choose(told(samples)).tolist()) <= takes
+    flat = [{m: np.roll(np.tile([1.0, 0.0], 3), i + j) for j, m in enumerate(SHARES)} for i in range(8)]
+    assert set(choose(told(flat)).tolist()) == {"mix50"}  # in the mean all are alike, and nobody differs
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -227,7 +260,7 @@ def test_where_clients_differ_little_it_beats_the_better_of_two(between: float) 
 
 @pytest.mark.parametrize("between", [0.8, 1.2])
 def test_where_clients_differ_much_each_goes_its_own_way(between: float) -> None:
-    """Then one model for all is points worse, and the better of two on each client's samples hardly better."""
+    """Then one model for all is points worse, and the better of two on each client's samples by half a point better."""
     each = []
     for seed in range(60):
         samples, truth = simulated(seed, between)
@@ -235,7 +268,7 @@ def test_where_clients_differ_much_each_goes_its_own_way(between: float) -> None
         before = worth(truth, better_of_two(scores, "validation"))
         each.append((worth(truth, choose(scores)), before, max(truth["personal"].mean(), truth["global"].mean())))
     ours, before, general = np.mean(each, axis=0)
-    assert ours - general > 0.03 and before - ours < 0.003
+    assert ours - general > 0.03 and before - ours < 0.006
 
 
 @pytest.mark.parametrize("between", [0.0, 0.2, 0.8])

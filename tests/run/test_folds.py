@@ -12,7 +12,7 @@ from federations import ragged
 
 import sartor as st
 from sartor.data import Clients
-from sartor.judge.metrics import covariance, expected_gains
+from sartor.judge.choice import covariance, expected_gains
 from sartor.run import folds
 from sartor.run.play import FOLDS
 from sartor.storage import read_json
