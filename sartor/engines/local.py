@@ -295,7 +295,7 @@ def _served(personal: Tensor | None, shared: Tensor | None, whole: bool) -> Iter
 
 
 def _compared(merits: State) -> State:
-    """What a choice between models is made by (judge.expected_gains): each one's mean merit on validation samples;
+    """What a choice between models is made by (judge.choice.belief): each one's mean merit on validation samples;
     where there are two or more, how their differences from the personal model vary together over samples, and the
     number of samples."""
     out = {f"{name}/validation/merit": merit.nanmean(1) for name, merit in merits.items()}
