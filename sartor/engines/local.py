@@ -276,9 +276,9 @@ def _evaluated(method: Method, state: State, down: State, shared: Tensor | None,
         out["personal/steps"] = torch.from_numpy(stack.gradients()).double()
     merits: State = {}
     for name, theta in _served(personal, shared, stack.task.has_statistics):
-        for part in ("validation", "test"):
-            out[f"{name}/{part}/loss"], out[f"{name}/{part}/accuracy"] = stack.score(theta, part)
-        merits[name] = stack.merits(theta)
+        validation, test, merits[name] = stack.judged(theta)
+        for part, (loss, score) in (("validation", validation), ("test", test)):
+            out[f"{name}/{part}/loss"], out[f"{name}/{part}/accuracy"] = loss, score
     return out | _compared(merits)
 
 
