@@ -52,9 +52,8 @@ class Stack:
         self.at = ids
         self.layers: dict[bytes, SharedLayer] | None = None  # a place for what does not change from round to round
         self.clients, self.kind, self.blocks = len(data), task.kind, task.blocks
-        train = data.counts("train")
-        self.counts = train[ids]
-        share = torch.as_tensor(self.counts / train.sum(), dtype=data.x.dtype, device=data.x.device)
+        self.counts = data.counts("train")[ids]
+        share = torch.as_tensor(self.counts / data.trained_on, dtype=data.x.dtype, device=data.x.device)
         self.share = share[:, None]
         self.visits = visits
         self.samples = torch.as_tensor(self.counts, device=data.x.device)
