@@ -75,9 +75,7 @@ class Comparison:
     at_once: int = 1  # processes that play
     together: dict[str, int] = field(default_factory=dict)  # by method how many of its cells go in lockstep
     playing: dict[int, int] = field(default_factory=dict)  # of cells that go in lockstep: by seed the rounds so far
-    waiting: list[str] = field(
-        default_factory=list
-    )  # methods of cells that were played, before their turn
+    waiting: list[str] = field(default_factory=list)  # methods of cells that were played, before their turn
 
     def summaries(self) -> list[dict[str, Any]]:
         """What compare.json holds."""

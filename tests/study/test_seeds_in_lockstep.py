@@ -71,6 +71,12 @@ def test_seeds_in_lockstep_are_the_same_cells(groups: list[int], tmp_path: Path)
     assert len(groups) == 4 and near(rows(again), rows(alone))
 
 
+def test_weights_of_classes_are_those_of_a_seed(groups: list[int]) -> None:
+    """Each seed's training samples have other shares of classes, so that their runs do not go into one stack."""
+    assert near(rows(played(class_weights="balanced")), rows(played(together=False, class_weights="balanced")))
+    assert groups == [3, 3]
+
+
 def test_what_was_interrupted_goes_on_in_lockstep(groups: list[int], tmp_path: Path) -> None:
     alone = played(together=False)
     for step in compare(BASE.replace(checkpoint_every=1), METHODS, SEEDS, table(), tmp_path):
