@@ -12,13 +12,12 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import emit_pair, seconds
+from measure import emit_pair, processor_seconds, seconds
 
 from sartor.cli.compare import DEMO
 from sartor.data import Clients, Dataset, load
@@ -82,12 +81,6 @@ def in_lockstep(name: str, method: str, settings: int, cuts: list[Clients]) -> t
     )
     emit_pair("lockstep", f"{name}, {method}", ours, theirs, difference=far, tolerance=1e-6)
     return ours, theirs
-
-
-def processor_seconds(program: Callable[[], object]) -> float:
-    began = time.process_time()
-    program()
-    return time.process_time() - began
 
 
 def demo() -> None:

@@ -25,6 +25,13 @@ def seconds(program: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
+def processor_seconds(program: Callable[[], object]) -> float:
+    """How long one call keeps this process's cores busy: others on the machine matter little."""
+    began = time.process_time()
+    program()
+    return time.process_time() - began
+
+
 def take_turns(programs: Mapping[str, Callable[[], object]], repeats: int, warm_up: int = 1) -> dict[str, float]:
     """The median time of each program over `repeats` calls: A, B, A, B, ...; the first `warm_up` turns do not count."""
     times: dict[str, list[float]] = {name: [] for name in programs}

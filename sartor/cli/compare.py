@@ -119,7 +119,7 @@ def compare(
         first = split(base.replace(seed=each_seed[0]), dataset)
         out.print(describe(first.about) + f" (seed {each_seed[0]})")
         say_columns(first)
-    steps = compare_all(base, names, each_seed, dataset, folder, own, grid, given["own_steps"], others)
+    steps = compare_all(base, names, each_seed, dataset, folder, own, grid, given["own_steps"], others, not track)
     table = _play_all(steps, base.rounds, talk, track or [])
     found, rows = verdict(table), table.rows()
     drawn = keep(folder, table, found) if folder is not None else True
@@ -178,6 +178,16 @@ def keep(folder: Path, table: Comparison, found: dict[str, Any]) -> bool:
     return not lines or robustness.write_png(folder / "robustness.png", lines, -math.inf if turned else FLOOR)
 
 
+def _plan(table: Comparison) -> str:
+    """How many runs there are, and which go together: "30 runs, 2 at a time; of flame, ditto 3 go in lockstep"."""
+    by_count: dict[int, list[str]] = {}
+    for method, count in table.together.items():
+        by_count.setdefault(count, []).append(method)
+    said = [f"of {', '.join(names)} {count} in lockstep" for count, names in by_count.items() if count > 1]
+    cores = f", {table.at_once} at a time" if table.at_once > 1 else ""
+    return "; ".join([f"{len(table.plan)} runs{cores}", *said])
+
+
 def _play_all(steps: Iterator[Step], rounds: int, talk: bool, track: list[str]) -> Comparison:
     """Play all cells; progress is live on a terminal, else a line for each finished cell."""
     from ..report import terminal
@@ -186,14 +196,21 @@ def _play_all(steps: Iterator[Step], rounds: int, talk: bool, track: list[str]) 
 
     with ExitStack() as tracked, terminal.progress(err) as bar:
         tracking: Tracking | None = None
+        planned = False
         task = bar.add_task("", total=None, note="", left="", visible=talk)
         for table, method, seed, scenario, result in steps:
             count, now = len(table.plan), terminal.left(table.left())
-            what = terminal.cell_name(method, scenario, seed)
-            what += f" ({table.at_once} runs at a time)" if table.at_once > 1 else ""
-            bar.update(task, description=what, total=count * rounds, completed=len(table.cells) * rounds, left=now)
+            what, together = terminal.cell_name(method, scenario, seed), len(table.playing)
+            what += f" ({together} runs in lockstep)" if together > 1 else ""
+            what += f" ({table.at_once} at a time)" if table.at_once > 1 else ""
+            done = len(table.cells) + len(table.waiting)
+            bar.update(task, description=what, total=count * rounds, completed=done * rounds, left=now)
+            if talk and not planned and result is not None:
+                planned = True
+                out.print(_plan(table), soft_wrap=True)
             if result is not None:
-                bar.update(task, advance=result.run.round, note=terminal.note(result.history))
+                advance = sum(table.playing.values()) if together else result.run.round
+                bar.update(task, advance=advance, note=terminal.note(result.history))
                 tracking = tracking or tracked.enter_context(Tracking(track, cell_name(method, seed, scenario)))
                 tracking.look(result.history)
             else:

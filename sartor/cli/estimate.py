@@ -11,17 +11,21 @@ import numpy as np
 
 from ..data import Clients
 from ..run import memory
-from ..run.assemble import assemble, clients_of, complete
+from ..run.assemble import Tasks, assemble, clients_of, complete
+from ..run.lockstep import at_once, gaining, play_together
+from ..run.play import play_recipe
 from ..run.recipe import Recipe
 from ..run.rounds import Run
 
 _SOME = 64  # clients that are tried
 _ENOUGH = 3.0  # seconds of trying
 _MOST = 20  # rounds
+_STACKED = 10  # runs that are tried in lockstep
 
 
 def estimate(recipe: Recipe) -> dict[str, Any]:
-    """Seconds (in all, to start, of a round, of an evaluation) and GiB of memory and disk.
+    """Seconds (in all, to start, of a round, of an evaluation, of a run where several go together) and GiB of memory
+    and disk.
 
     Every cost is taken to grow with the number of clients asked, which holds for all but FedAMP among very many.
     """
@@ -37,6 +41,8 @@ def estimate(recipe: Recipe) -> dict[str, Any]:
         | {"unseen": 0.0}
     )
     run = assemble(tried, some).run
+    stacks = full.store == "memory" and at_once(run.engine) > 1
+    together = gaining(m, run.problem.start.numel()) if stacks else 1
     began = time.perf_counter()
     run.step()  # the first has everything to set up
     first = time.perf_counter() - began
@@ -53,6 +59,8 @@ def estimate(recipe: Recipe) -> dict[str, Any]:
         "seconds_per_round": of_round,
         "seconds_per_evaluation": of_look,
         "rounds": full.rounds,
+        "runs_together": together,
+        "seconds_per_run_together": None if together == 1 else _of_many(tried, some, min(together, _STACKED)),
         "memory_gib": needed["all"] / memory.GIB,
         "free_memory_gib": None if (free := memory.available()) is None else free / memory.GIB,
         "disk_gib": tables,
@@ -63,10 +71,16 @@ def words(found: dict[str, Any]) -> str:
     """The estimate as a line to read."""
     free = "" if found["free_memory_gib"] is None else f" ({found['free_memory_gib']:.1f} free)"
     disk = f", {found['disk_gib']:.1f} GiB of disk" if found["disk_gib"] else ""
+    many = ""
+    if found["runs_together"] > 1:
+        many = (
+            f" Of runs with other seeds or settings (compare, tune) {found['runs_together']} go together: then about "
+            f"{_duration(found['seconds_per_run_together'])} each."
+        )
     return (
         f"about {_duration(found['seconds'])}: {found['rounds']} rounds of {_duration(found['seconds_per_round'])}, "
         f"each evaluation {_duration(found['seconds_per_evaluation'])}; {found['memory_gib']:.1f} GiB of memory{free}"
-        f"{disk}. Other work on the machine makes it longer."
+        f"{disk}.{many} Other work on the machine makes it longer."
     )
 
 
@@ -86,6 +100,17 @@ def _seconds(work: Callable[[], object]) -> float:
         work()
         times.append(time.perf_counter() - began)
     return statistics.median(times)
+
+
+def _of_many(tried: Recipe, some: Clients, runs: int) -> float:
+    """Seconds of a run when so many are played in lockstep: with one evaluation in up to 20 rounds."""
+    rounds = min(tried.rounds, _MOST)
+    short = tried.replace(rounds=rounds, evaluate_every=rounds)
+    tasks: Tasks = {}
+    began = time.perf_counter()
+    for _ in play_together([play_recipe(short.replace(seed=seed), some, None, tasks=tasks) for seed in range(runs)]):
+        pass
+    return (time.perf_counter() - began) / runs * tried.rounds / rounds
 
 
 def _memory(full: Recipe, clients: Clients, run: Run) -> dict[str, int]:

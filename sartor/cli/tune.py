@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,15 +74,18 @@ def tune(
         dataset = read_data(base)
     with terminal.progress(err) as bar:
         task = bar.add_task("", total=len(names) * budget, note="", left="", visible=talk)
+        began = time.perf_counter()
         trials = tune_all(base, names, each_seed, dataset, budget, sampler, folder, fixed, own_steps)
         for tuning, method, number in trials:
             if talk and number == 0 and tuning.together[method] > 1:
                 out.print(f"{method}: {tuning.together[method]} runs go together")
-            last = tuning.trials[method][-1]
+            last, done, wanted = tuning.trials[method][-1], sum(map(len, tuning.trials.values())), len(names) * budget
+            left = terminal.left((time.perf_counter() - began) * (wanted - done) / done)
             said = "failed" if last.score is None else f"{last.score:.4f}"
-            bar.update(task, description=method, advance=1, note=f"validation {said}")
+            bar.update(task, description=method, advance=1, note=f"validation {said}", left=left)
             if talk and not err.is_terminal:
-                out.print(f"{method} {number + 1}/{budget}: {said}  {set_line(method, last.settings)}", soft_wrap=True)
+                line = f"{method} {number + 1}/{budget}: {said}  {set_line(method, last.settings)}"
+                out.print(f"{line}; {left}" if left else line, soft_wrap=True)
     if as_json:
         print(json.dumps(tuning.table(), indent=1))
     if talk:

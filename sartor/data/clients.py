@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -40,10 +41,20 @@ class Clients:
         return slice(int(self.bounds[client, k]), int(self.bounds[client, k + 1]))
 
     def counts(self, part: str) -> np.ndarray:
-        """[m] the number of samples in a part of each client."""
-        k = PARTS.index(part)
-        counts: np.ndarray = self.bounds[:, k + 1] - self.bounds[:, k]
+        """[m] the number of samples in a part of each client; not to be changed."""
+        return self._counts[PARTS.index(part)]
+
+    @cached_property
+    def _counts(self) -> np.ndarray:
+        """[3, m], once: every chunk of every round asks, and there may be a million clients."""
+        counts: np.ndarray = np.ascontiguousarray(np.diff(self.bounds, axis=1).T)
+        counts.flags.writeable = False
         return counts
+
+    @cached_property
+    def trained_on(self) -> int:
+        """How many training samples all clients have together."""
+        return int(self.counts("train").sum())
 
     def take(self, ids: Sequence[int] | np.ndarray) -> Clients:
         """Some of the clients, in this order; the samples are not copied."""

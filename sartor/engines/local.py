@@ -100,6 +100,8 @@ class LocalEngine:
                 for base in self._memory.values():
                     base.lay_out()
                 kept = [(ids[torch.from_numpy(here)], state) for here, (state, _) in zip(chunks, found, strict=True)]
+                if len(self._memory) < len(self.states):  # what waits for the disk is looked through: one block a round
+                    kept = [_one_block(kept)]
                 self._each(lambda one: self.keep(*one), kept)
                 messages = self._gathered(chunks, found)
                 self._team = self._make_team(chunks, down, messages)
@@ -276,9 +278,9 @@ def _evaluated(method: Method, state: State, down: State, shared: Tensor | None,
         out["personal/steps"] = torch.from_numpy(stack.gradients()).double()
     merits: State = {}
     for name, theta in _served(personal, shared, stack.task.has_statistics):
-        for part in ("validation", "test"):
-            out[f"{name}/{part}/loss"], out[f"{name}/{part}/accuracy"] = stack.score(theta, part)
-        merits[name] = stack.merits(theta)
+        validation, test, merits[name] = stack.judged(theta)
+        for part, (loss, score) in (("validation", validation), ("test", test)):
+            out[f"{name}/{part}/loss"], out[f"{name}/{part}/accuracy"] = loss, score
     return out | _compared(merits)
 
 
@@ -306,6 +308,12 @@ def _compared(merits: State) -> State:
     for a, b in combinations_with_replacement(around, 2):
         out[covariance(a, b)] = (around[a] * around[b]).nanmean(1)
     return out | {"validation/samples": (~merits["personal"].isnan()).sum(1).double()}
+
+
+def _one_block(kept: list[tuple[Tensor, State]]) -> tuple[Tensor, State]:
+    """New states of all chunks."""
+    ids = torch.cat([own for own, _ in kept])
+    return ids, {k: torch.cat([state[k] for _, state in kept]) for k in kept[0][1]}
 
 
 def _aligned(value: Tensor) -> Tensor:

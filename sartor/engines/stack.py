@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ _SWEEP = 1024  # samples of each client that a pass without training looks at in
 _BATCH = 20  # samples of a minibatch, where a client has drawn none: those of the solvers' defaults
 _NUMBERS = 1 << 24  # of samples' gradients in memory at a time
 _LAYERS = 8  # objectives of all samples that are kept from round to round
+_HELD = 1 << 22  # numbers of a part's samples that are gathered once for several passes
 _STATISTICS = 2048  # training samples of each client behind its batch-normalisation statistics
 
 
@@ -51,9 +52,8 @@ class Stack:
         self.at = ids
         self.layers: dict[bytes, SharedLayer] | None = None  # a place for what does not change from round to round
         self.clients, self.kind, self.blocks = len(data), task.kind, task.blocks
-        train = data.counts("train")
-        self.counts = train[ids]
-        share = torch.as_tensor(self.counts / train.sum(), dtype=data.x.dtype, device=data.x.device)
+        self.counts = data.counts("train")[ids]
+        share = torch.as_tensor(self.counts / data.trained_on, dtype=data.x.dtype, device=data.x.device)
         self.share = share[:, None]
         self.visits = visits
         self.samples = torch.as_tensor(self.counts, device=data.x.device)
@@ -61,6 +61,7 @@ class Stack:
         self._work, self._places = _Work(len(ids)), np.arange(len(ids))
         self._one_layer: _Counted | _CountedShared | None = None  # what `objective` has gathered
         self._orders: dict[tuple[int, int], tuple[int, tuple[Tensor, Tensor, Tensor]]] = {}
+        self._parts: dict[str, tuple[Tensor, Batch]] = {}  # whole parts that were gathered
 
     # --- training ---------------------------------------------------------------------------------------------------
 
@@ -194,6 +195,9 @@ class Stack:
     def _sweep(self, part: str, size: int) -> Iterator[tuple[Tensor, Batch]]:
         """A part's samples in order, `size` of each client at a time: (places in the stack, batch of weights 1/n_i)."""
         counts = self.data.counts(part)[self.at]
+        if part in self._parts and counts.max() <= size:
+            yield self._parts[part]
+            return
         first = self.data.bounds[self.at, ("train", "validation", "test").index(part)]
         for at in range(0, int(counts.max(initial=0)), size):
             here = np.flatnonzero(counts > at)
@@ -205,13 +209,16 @@ class Stack:
             key = torch.zeros(len(here), dtype=torch.int64, device=self.data.x.device)
             rows_here = index.to(self.data.x.device)
             batch = Batch(self._inputs(rows_here), self.data.y[rows_here], weight, key)
-            yield torch.from_numpy(here).to(self.data.x.device), batch
+            found = torch.from_numpy(here).to(self.data.x.device), batch
+            if counts.max() <= size and batch.x.numel() <= _HELD:
+                self._parts[part] = found
+            yield found
 
     def full_loss(self, theta: Tensor) -> Tensor:
         total = theta.new_zeros(len(theta))
         for here, batch in self._sweep("train", _SWEEP):
             own = batch._replace(weight=self._class_weighted(batch.y, batch.weight))
-            total[here] += self.task.loss(theta[here], own, train=False)
+            total[here] += self.task.loss(_those(theta, here), own, train=False)
         return total
 
     def full_grad(self, theta: Tensor) -> Tensor:
@@ -219,7 +226,10 @@ class Stack:
         self._count_pass()
         for here, batch in self._sweep("train", _SWEEP):
             own = batch._replace(weight=self._class_weighted(batch.y, batch.weight))
-            total[here] += self.task.grad(theta[here], own, train=False)
+            slope = self.task.grad(_those(theta, here), own, train=False)
+            if len(here) == len(theta) and self.counts.max() <= _SWEEP:
+                return slope  # of everybody's samples in one go
+            total[here] += slope
         return total
 
     def quadratic(self) -> tuple[Tensor, Tensor]:
@@ -339,8 +349,22 @@ class Stack:
         """Mean loss and accuracy (R² for regression; the user's own metric; or the named one, with the sign that makes
         it the higher the better) [c] of each client's model on a part; NaN where it is empty, and where the named
         metric is not defined (AUROC of one class)."""
-        loss, score = self._score(theta, part)
-        return loss, score if self.task.named_metric is None else self._named(theta, part, self.task.named_metric)
+        return self._score(theta, part, self._said(theta, part))
+
+    @torch.no_grad()
+    def judged(self, theta: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], Tensor]:
+        """`score` on validation and on test data, and `merits`; what models say of validation data is computed once,
+        unless it is much."""
+        if self.data.counts("validation")[self.at].max(initial=0) > _SWEEP:
+            return self.score(theta, "validation"), self.score(theta, "test"), self.merits(theta)
+        said = list(self._said(theta, "validation"))
+        return self._score(theta, "validation", said), self.score(theta, "test"), self._merits(theta, said)
+
+    def _said(self, theta: Tensor, part: str) -> Iterator[tuple[Tensor, Batch, Tensor]]:
+        """What models say of a part's samples: (places in the stack, batch, outputs)."""
+        own = self.statistics(theta)
+        for here, batch in self._sweep(part, _SWEEP):
+            yield here, batch, self.task.predict(_those(theta, here), batch.x, {k: v[here] for k, v in own.items()})
 
     def _named(self, theta: Tensor, part: str, name: str) -> Tensor:
         kind, found = kind_of(self.task, self.data), []
@@ -351,16 +375,18 @@ class Stack:
             found.append(np.nan if value is None else METRICS[name].sign * value)
         return torch.tensor(found, dtype=torch.float64, device=theta.device)
 
-    @torch.no_grad()
-    def _score(self, theta: Tensor, part: str) -> tuple[Tensor, Tensor]:
+    def _score(self, theta: Tensor, part: str, said: Iterable[tuple[Tensor, Batch, Tensor]]) -> tuple[Tensor, Tensor]:
+        loss, score = self._mean_score(theta, part, said)
+        return loss, score if self.task.named_metric is None else self._named(theta, part, self.task.named_metric)
+
+    def _mean_score(
+        self, theta: Tensor, part: str, said: Iterable[tuple[Tensor, Batch, Tensor]]
+    ) -> tuple[Tensor, Tensor]:
         count = torch.as_tensor(self.data.counts(part)[self.at], dtype=torch.float64, device=theta.device)
         loss, right, square = (torch.zeros_like(count) for _ in range(3))
         total, total_square = torch.zeros_like(count), torch.zeros_like(count)
         classify = self.data.classes is not None or self.task.metric is not None
-        own = self.statistics(theta)
-        for here, batch in self._sweep(part, _SWEEP):
-            models = theta if len(here) == len(theta) else row_of(theta, here)
-            output = self.task.predict(models, batch.x, {k: v[here] for k, v in own.items()})
+        for here, batch, output in said:
             valid = (batch.weight > 0).to(torch.float64)
             loss[here] += (self.task.errors(output, batch.y).to(torch.float64) * valid).sum(1)
             if classify:
@@ -382,8 +408,7 @@ class Stack:
     def outputs(self, theta: Tensor, part: str) -> list[Tensor]:
         """Of each client [n_i, ...] what its model says of every sample of a part."""
         own, found = self.statistics(theta), [list[Tensor]() for _ in self.ids]
-        for here, batch in self._sweep(part, _SWEEP):
-            output = self.task.predict(row_of(theta, here), batch.x, {k: v[here] for k, v in own.items()})
+        for here, batch, output in self._said(theta, part):
             for at, row, weight in zip(here.tolist(), output, batch.weight, strict=True):
                 found[at].append(row[: int((weight > 0).sum())])
         empty = self.task.predict(theta[:1], self.data.x[:1][None], {k: v[:1] for k, v in own.items()})[0, :0]
@@ -395,11 +420,13 @@ class Stack:
         the class is right and else 0 (or the user's own metric); for regression 1 − squared error / variance of the
         client's training targets. R² itself would divide by the variance of what may be two samples. With a named
         metric what it is, or what stands for it, of a single sample (`merit_of_each`)."""
-        counts, own, at = self.data.counts("validation")[self.at], self.statistics(theta), 0
+        return self._merits(theta, self._said(theta, "validation"))
+
+    def _merits(self, theta: Tensor, said: Iterable[tuple[Tensor, Batch, Tensor]]) -> Tensor:
+        counts, at = self.data.counts("validation")[self.at], 0
         out = torch.full((len(theta), int(counts.max(initial=0))), torch.nan, dtype=torch.float64, device=theta.device)
         unit = None if self.data.classes is not None or self.task.metric is not None else self._target_variance()
-        for here, batch in self._sweep("validation", _SWEEP):
-            output = self.task.predict(row_of(theta, here), batch.x, {k: v[here] for k, v in own.items()})
+        for here, batch, output in said:
             if self.task.named_metric is not None:
                 kind = kind_of(self.task, self.data)
                 found = merit_of_each(self.task.named_metric, kind, output, batch.y, self._class_shares(here))
@@ -472,6 +499,11 @@ class _FullPasses:
             "the newton solver needs a linear model (linear, softmax, or svm with squared-hinge loss); got "
             f"{task.kind} loss on a model of {task.size} parameters; use lbfgs or sgd."
         )
+
+
+def _those(theta: Tensor, here: Tensor) -> Tensor:
+    """The rows `here`, which are in order."""
+    return theta if len(here) == len(theta) else row_of(theta, here)
 
 
 def _at_work(takes: np.ndarray) -> list[int]:

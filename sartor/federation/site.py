@@ -324,7 +324,7 @@ class Participant:
         self.ledger = None
         if result.private is not None:
             self.ledger = self._ledger(run, result.private.noise, own, result.samples, first)
-        rows = {part: torch.from_numpy(clients.counts(part)) for part in ("validation", "test")}
+        rows = {part: torch.from_numpy(clients.counts(part).copy()) for part in ("validation", "test")}
 
         def release(ids: Tensor, scores: State) -> State:
             here = {part: count[ids] for part, count in rows.items()}

@@ -8,7 +8,7 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -39,11 +39,21 @@ def drawn(counts: np.ndarray, times: int, seed: int) -> Iterator[np.ndarray]:
         yield np.bincount(picked.ravel(), minlength=n * b).reshape(n, b).astype(np.float64)
 
 
-def intervals(names: Sequence[str], p: Predicted, counts: np.ndarray, seed: int) -> dict[str, tuple[float, float]]:
-    """By metric the percentile interval of its value over all clients' samples, which lie one client after the other;
-    a metric that most resamples do not define has none."""
-    times = resamples(len(p.y), None if p.kind == NUMBERS else p.said.shape[1])
-    found = [weighted(names, p, w) for w in drawn(counts, times, seed)]
+def intervals(
+    names: Sequence[str], models: Mapping[str, Predicted], counts: np.ndarray, seed: int
+) -> dict[str, dict[str, tuple[float, float]]]:
+    """By model and metric the percentile interval of its value over all clients' samples, which lie one client after
+    the other and are the same for all models; a metric that most resamples do not define has none."""
+    found: dict[str, list[dict[str, np.ndarray]]] = {model: [] for model in models}
+    some = next(iter(models.values()))
+    times = resamples(len(some.y), None if some.kind == NUMBERS else some.said.shape[1])
+    for w in drawn(counts, times, seed):
+        for model, p in models.items():
+            found[model].append(weighted(names, p, w))
+    return {model: _ranges(names, each, times) for model, each in found.items()}
+
+
+def _ranges(names: Sequence[str], found: Sequence[dict[str, np.ndarray]], times: int) -> dict[str, tuple[float, float]]:
     out = {}
     for name in names if found else ():
         each = np.concatenate([f[name] for f in found])

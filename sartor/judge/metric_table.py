@@ -42,6 +42,11 @@ def metric_table(
     shown, samples = fitting(kind, classes), sum(len(p.y) for p in some)
     wide = max((p.said.shape[1] for p in some), default=0) if kind != NUMBERS else 0
     small = kind != NUMBERS and len(some) * wide**2 <= ROOM
+    like = {model: next(other for other in models if models[other] is models[model]) for model in models}
+    pooled = {model: together(models[model]) for model in dict.fromkeys(like.values())}
+    whole = {model: p for model, p in pooled.items() if _whole(p)}
+    ranges = intervals(shown, whole, np.array([len(p.y) for p in some]), seed) if whole else {}
+    found = {model: _one(models[model], p, ranges.get(model, {}), names, shown, small) for model, p in pooled.items()}
     return {
         "kind": kind,
         "metrics": {name: {"title": METRICS[name].title, "higher": METRICS[name].higher} for name in shown},
@@ -52,7 +57,7 @@ def metric_table(
         "level": LEVEL,
         "resamples": {"averaged": MOST, "pooled": resamples(samples, wide or None)},
         "notes": _notes(some, shown, kind),
-        "models": {model: _one(each, names, shown, seed, small) for model, each in models.items()},
+        "models": {model: found[other] for model, other in like.items()},
     }
 
 
@@ -70,11 +75,16 @@ def _notes(each: Sequence[Predicted], shown: Sequence[str], kind: str) -> list[s
     return said + ([NO_PROBABILITIES] if kind == SCORES else [])
 
 
-def _one(each: Sequence[Predicted], names: Sequence[str], shown: Sequence[str], seed: int, small: bool) -> Any:
+def _one(
+    each: Sequence[Predicted],
+    pooled: Predicted,
+    ranges: Mapping[str, tuple[float, float]],
+    names: Sequence[str],
+    shown: Sequence[str],
+    small: bool,
+) -> Any:
     """The metrics of one model."""
     found = [values(shown, p) for p in each]
-    pooled = together(each)
-    ranges = intervals(shown, pooled, np.array([len(p.y) for p in each]), seed) if _whole(pooled) else {}
     rows: list[dict[str, Any]] = []
     for name, p, own in zip(names, each, found, strict=True):
         rows.append({"name": name, "samples": len(p.y), **own})

@@ -316,6 +316,7 @@ def assembled(
     )
     about = {name: getattr(full, name) for name in ("method", "data", "partition", "model", "seed", "local_steps")}
     mark = full.model, full.loss, str(full.dtype), full.device, tuple(clients.x.shape[1:]), clients.classes
+    tasks = tasks if recipe.class_weights == "none" else None  # weights of classes are of these clients
     task = None if tasks is None else tasks.get(mark)
     result = prepare(
         method,

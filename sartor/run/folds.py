@@ -11,18 +11,19 @@ model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, islice
 
 import numpy as np
 import torch
 
 from ..core import State
 from ..data.clients import Clients
-from ..errors import need
+from ..errors import SartorError, need
 from ..judge.choice import SHARES, Scores, covariance
 from ..seeds import stream
+from .lockstep import play_together
 from .recipe import Evaluation, Traffic
 from .result import Result
 from .rounds import Run
@@ -71,12 +72,26 @@ def held_back(clients: Clients, folds: int, fold: int, seed: int) -> Clients:
     return replace(clients, x=clients.x[rows], y=clients.y[rows], bounds=bounds)
 
 
-def cross_fitted(clients: Clients, folds: int, seed: int, play: Callable[[Clients], Result]) -> FoldsSaid:
-    """Play a run for each fold and put together what is said."""
-    each = [play(held_back(clients, folds, fold, seed)) for fold in range(folds)]
-    runs = [result.run for result in each]
+def cross_fitted(
+    clients: Clients, folds: int, seed: int, play: Callable[[Clients], Iterator[Result]], at_once: int
+) -> FoldsSaid:
+    """Play a run for each fold, so many at once, and put together what is said."""
+    each = (play(held_back(clients, folds, fold, seed)) for fold in range(folds))
+    runs = [result.run for some in iter(lambda: list(islice(each, at_once)), []) for result in _last_of(some)]
     spent = [sum(values) for values in zip(*((r.bytes_up, r.bytes_down, r.counts["steps"]) for r in runs), strict=True)]
     return FoldsSaid(joined([r.scores for r in runs]), *spent)
+
+
+def _last_of(plays: Sequence[Iterator[Result]]) -> list[Result]:
+    """What each comes to."""
+    if len(plays) == 1:
+        *_, last = plays[0]
+        return [last]
+    found = dict(play_together(plays))
+    for said in found.values():
+        if isinstance(said, SartorError):
+            raise said
+    return [said for said in found.values() if isinstance(said, Result)]
 
 
 def hear(run: Run, said: FoldsSaid) -> None:

@@ -110,6 +110,16 @@ def gaining(clients: int, parameters: int) -> int:
     return max(1, min(_MOST, WORTH_IT // (clients * parameters)))
 
 
+def at_once(engine: Engine) -> int:
+    """How many runs like this one gain by going together. Of networks it is one: their time goes into products, so that
+    a core for each run does more for them."""
+    if not isinstance(engine, LocalEngine) or alone(engine):
+        return 1
+    dense = engine.task.dense
+    one_layer = dense is not None and len(dense.biases) == 1
+    return gaining(engine.clients, engine.task.size) if one_layer else 1
+
+
 def play_together(plays: Sequence[Play]) -> Iterator[tuple[int, Result | SartorError]]:
     """Play runs at once; yields (which, its result so far) before the first round of each and after every round that
     was evaluated, or the reason why it was refused or failed."""

@@ -51,7 +51,10 @@ def metrics_of(
     models: dict[str, list[Predicted]] = {}
     for model in SHOWN:
         served = picked if model == "chosen" else np.full(len(data), model)
-        if model in thetas or model == "chosen":
+        same = next((other for other in models if (served[ids] == other).all()), None)  # what everybody takes
+        if same is not None:
+            models[model] = models[same]
+        elif model in thetas or model == "chosen":
             models[model] = predictions(task, data, thetas, ids, served, "test")
     if decided is not None:
         models["chosen"] = [decided[int(i)].on(p) for i, p in zip(ids, models["chosen"], strict=True)]

@@ -18,6 +18,7 @@ from ..wrappers import Privacy
 from . import folds
 from .assemble import Tasks, assembled, fingerprint, prepare
 from .assemble import privacy as asked_privacy
+from .lockstep import at_once
 from .recipe import Attacked, Evaluation, Execution, Federation, Learning, Recipe, Traffic
 from .result import Result, write_history
 from .rounds import play
@@ -98,15 +99,15 @@ def fit(
             folder=None if folder is None else Path(folder),
         )
 
-    def played(held_back: Clients) -> Result:
+    def played(held_back: Clients) -> Iterator[Result]:
         result = prepared(held_back, replace(evaluation, folds=0))
+        yield result
         for _ in play(result.run, rounds, evaluate_every=rounds):
-            pass
-        return result
+            yield result
 
     result = prepared(folds.whole(clients) if evaluation.folds else clients, evaluation)
     if evaluation.folds:
-        folds.hear(result.run, folds.cross_fitted(clients, evaluation.folds, seed, played))
+        folds.hear(result.run, folds.cross_fitted(clients, evaluation.folds, seed, played, at_once(result.run.engine)))
     with Tracking(track, f"{result.settings['method']}-{result.settings['seed']}") as tracking:
         for _ in play(result.run, rounds, evaluate_every=evaluation.evaluate_every, diagnose=evaluation.diagnostics):
             tracking.look(result.history)
@@ -135,7 +136,7 @@ def play_recipe(
     if folder is not None:
         checkpoint, mark = folder / CHECKPOINT, fingerprint(full, clients)
     if recipe.folds:
-        folds.hear(result.run, _folds(recipe, split, folder, mark))
+        folds.hear(result.run, _folds(recipe, split, folder, mark, at_once(result.run.engine)))
     if checkpoint is not None and folder is not None:
         if checkpoint.exists():
             result.run.restore(checkpoint, mark)
@@ -163,7 +164,7 @@ def play_recipe(
         result.save(folder)
 
 
-def _folds(recipe: Recipe, clients: Clients, folder: Path | None, mark: str) -> folds.FoldsSaid:
+def _folds(recipe: Recipe, clients: Clients, folder: Path | None, mark: str, together: int) -> folds.FoldsSaid:
     """What folds say of a recipe's models; it is kept in the folder, so that a run that goes on need not ask again."""
     path = None if folder is None else folder / FOLDS
     if path is not None and path.exists():
@@ -172,11 +173,10 @@ def _folds(recipe: Recipe, clients: Clients, folder: Path | None, mark: str) -> 
             return folds.of_tensors(tensors)
     once = recipe.replace(folds=0, evaluate_every=recipe.rounds, diagnostics=False, store="memory")
 
-    def played(held_back: Clients) -> Result:
-        *_, result = play_recipe(once, held_back, None)
-        return result
-
-    said = folds.cross_fitted(clients, recipe.folds, recipe.seed, played)
+    tasks: Tasks = {}
+    said = folds.cross_fitted(
+        clients, recipe.folds, recipe.seed, lambda own: play_recipe(once, own, None, tasks=tasks), together
+    )
     if path is not None:
         save_tensors(path, folds.as_tensors(said), {"settings": mark})
     return said

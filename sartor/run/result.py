@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ class Result:
     visits: int = 10  # of each of them, when training is over
     frozen: FrozenOutputs | None = None  # what a frozen part gives is kept: the task takes that, not samples
     samples: privacy_account.Samples | None = None  # where those are what is private
+    _asked: State | None = field(default=None, init=False, repr=False, compare=False)  # what `_personal` found
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -274,9 +275,18 @@ class Result:
 
     # Of the reported round, as the scores are.
 
-    @cached_property
+    @property
     def _personal(self) -> State:
-        """All personal models, and the clients' statistics where the model has any."""
+        """All personal models, and the clients' statistics where the model has any; asked for once.
+
+        Not a cached_property: Python 3.11 has a lock for those of all results, and of runs in lockstep one waits here
+        for the others.
+        """
+        if self._asked is None:
+            self._asked = self._ask_personal()
+        return self._asked
+
+    def _ask_personal(self) -> State:
         if self._kept is None:
             return self.run.query_clients("personal")
         return {k.removeprefix("client/"): v for k, v in self._kept.models.items() if k.startswith("client/")}

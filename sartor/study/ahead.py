@@ -45,6 +45,9 @@ class Ahead:
         self.processes = [
             context.Process(target=self._work, args=(plays, os.getpid()), daemon=True) for _ in range(processes)
         ]
+        self._before = torch.get_num_threads()
+        self._limited = threadpool_limits(1)  # this process plays too: threads that wait would take the others' time
+        torch.set_num_threads(1)
         with warnings.catch_warnings():  # other threads of this process hold no lock that is needed there
             warnings.simplefilter("ignore", DeprecationWarning)
             for process in self.processes:
@@ -67,6 +70,8 @@ class Ahead:
         for process in self.processes:
             process.kill()  # what was saved in the cells' folders is whole
             process.join()
+        self._limited.restore_original_limits()
+        torch.set_num_threads(self._before)
 
     def _work(self, plays: Sequence[Play], parent: int) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, and ends this one

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +16,10 @@ from ..data import Clients, Dataset
 from ..errors import Diverged, OverBudget, SartorError, Silent, need, unknown
 from ..judge.metric_table import metric_table
 from ..judge.metrics import MODELS, ORACLE, gains, judge
-from ..run.assemble import assemble, complete, dealt, fingerprint, resolve, split
+from ..run.assemble import Tasks, assemble, complete, dealt, fingerprint, resolve, split
 from ..run.bytes import parse_bytes
 from ..run.folder_schema import CLIENTS, COUNTS, SUMMARY
+from ..run.lockstep import at_once, play_together
 from ..run.metrics_file import class_names
 from ..run.named_parts import aggregator, attack, compressor
 from ..run.newcomers import hold_out
@@ -70,7 +72,10 @@ class Comparison:
     plan: list[str] = field(default_factory=list)  # the method of every cell, in order
     cells: list[Cell] = field(default_factory=list)
     took: dict[str, list[float]] = field(default_factory=dict)  # seconds of each cell that was played in this call
-    at_once: int = 1  # cells that are played at the same time
+    at_once: int = 1  # processes that play
+    together: dict[str, int] = field(default_factory=dict)  # by method how many of its cells go in lockstep
+    playing: dict[int, int] = field(default_factory=dict)  # of cells that go in lockstep: by seed the rounds so far
+    waiting: list[str] = field(default_factory=list)  # methods of cells that were played, before their turn
 
     def summaries(self) -> list[dict[str, Any]]:
         """What compare.json holds."""
@@ -82,7 +87,8 @@ class Comparison:
         if not means:
             return None
         usual = sum(map(sum, self.took.values())) / sum(map(len, self.took.values()))
-        return sum(means.get(method, usual) for method in self.plan[len(self.cells) :]) / self.at_once
+        rest, done = (sum(means.get(m, usual) for m in some) for some in (self.plan[len(self.cells) :], self.waiting))
+        return max(0.0, rest - done) / self.at_once
 
     def rows(self) -> list[dict[str, Any]]:
         """A row per method and scenario, averaged over seeds; in the order they were asked for."""
@@ -188,6 +194,7 @@ def compare(
     scenarios: Sequence[Scenario] = (PLAIN,),
     own_steps: bool = False,
     references: Sequence[str] = (),
+    lockstep: bool = True,
 ) -> Iterator[Step]:
     """Run every method in every scenario with every seed, all on the same clients; yields after every round, and when
     a cell is complete. A method may be written with a compressor of its own: "fedavg+top-k(k=0.05)".
@@ -196,7 +203,8 @@ def compare(
     too few clients, an aggregator on a method that takes no mean), is kept with its reason and the others go on. With a
     folder, finished cells are not run again. All methods evaluate the same number of gradients (equal_work.py); with
     `own_steps` each takes as many as it does by default. `references` are what people would use instead
-    (references.py), beside the methods where nobody attacks; they are fitted anew in each call.
+    (references.py), beside the methods where nobody attacks; they are fitted anew in each call. `lockstep`: a method's
+    runs with all seeds go together where they gain by it (run/lockstep.py); other cores play further cells.
     """
     for name in references:
         if name not in REFERENCES:
@@ -218,8 +226,8 @@ def compare(
     cells = [(scenario, method) for scenario in scenarios for method in methods]
     planned = False  # not before it is sure that what is in the folder is of this comparison
     table = Comparison(plain, list(scenarios), [m for _ in seeds for m in (*(m for _, m in cells), *references)])
-    for recipe in plain.values():  # whatever can be refused is refused before the first round
-        assemble(recipe, first)
+    for method, recipe in plain.items():  # whatever can be refused is refused before the first round
+        table.together[method] = min(at_once(assemble(recipe, first).run.engine), len(seeds)) if lockstep else 1
     others = [cell for cell in cells if cell[0] != PLAIN]
     refused = dict.fromkeys(cells) | {
         (scenario, m): _refusal(_recipe(base, m, scenario, settings), first) for scenario, m in others
@@ -233,7 +241,11 @@ def compare(
         for cell in cells
         if refused[cell] is None
     }
-    numbers = {job: number for number, job in enumerate(jobs)}
+    groups = _groups(jobs, table.together)
+    numbers = {job: number for number, group in enumerate(groups) for job in group}
+    here = set[int]()  # groups that are played in this process
+    heard: dict[Job, Result | SartorError] = {}
+    tasks: Tasks = {}
     try:
         for seed, clients in each.items():
             for scenario, method in cells:
@@ -244,14 +256,24 @@ def compare(
                     table.cells.append(Cell(method, seed, scenario, summary))
                     yield Step(table, method, seed, scenario, None)
                     continue
-                recipe = jobs[seed, scenario, method][0]
-                if ahead is not None and not ahead.take(numbers[seed, scenario, method]):
-                    ahead.wait(numbers[seed, scenario, method])
-                for result in _play_cell(table, method, recipe, plain[method], scenario, clients, place):
+                job = seed, scenario, method
+                number = numbers[job]
+                group: Jobs = {}
+                if number in here or ahead is None or ahead.take(number):
+                    group = {} if number in here else {own: jobs[own] for own in groups[number]}
+                    here.add(number)
+                else:
+                    ahead.wait(number)
+                recipe = jobs[job][0]
+                for step in chain(
+                    _play_group(table, group, folder, heard, tasks),
+                    _play_cell(table, job, recipe, plain[method], clients, place, heard, tasks),
+                ):
                     planned = planned or _keep_plan(folder, base, methods, seeds, settings, scenarios, references)
-                    ahead = ahead or _played_ahead(jobs, numbers[seed, scenario, method], folder, result)
+                    assert step.result is not None
+                    ahead = ahead or _played_ahead(jobs, groups, number, folder, step.result, tasks)
                     table.at_once = 1 if ahead is None else 1 + len(ahead.processes)
-                    yield Step(table, method, seed, scenario, result)
+                    yield step
                 planned = planned or _keep_plan(folder, base, methods, seeds, settings, scenarios, references)
                 yield Step(table, method, seed, scenario, None)
             for name in references:
@@ -262,29 +284,48 @@ def compare(
             ahead.close()
 
 
-Jobs = Mapping[tuple[int, Scenario, str], tuple[Recipe, Clients]]
+Job = tuple[int, Scenario, str]  # a cell's seed, scenario and method
+Jobs = Mapping[Job, tuple[Recipe, Clients]]
 
 
-def _played_ahead(jobs: Jobs, now: int, folder: Path | None, result: Result) -> Ahead | None:
-    """Other cores for the cells behind this one, where a run keeps only one core busy; None: they are not needed."""
+def _groups(jobs: Jobs, together: Mapping[str, int]) -> list[list[Job]]:
+    """Cells that go in lockstep: a method's without attacks, so many of its seeds at a time; others go alone."""
+    groups: list[list[Job]] = []
+    open_: dict[str, list[Job]] = {}
+    for job in jobs:
+        _, scenario, method = job
+        mine = open_.get(method, [])
+        if scenario != PLAIN or not mine or len(mine) >= together[method]:
+            mine = []
+            groups.append(mine)
+            open_ |= {method: mine} if scenario == PLAIN else {}
+        mine.append(job)
+    return groups
+
+
+def _played_ahead(
+    jobs: Jobs, groups: Sequence[Sequence[Job]], now: int, folder: Path | None, result: Result, tasks: Tasks
+) -> Ahead | None:
+    """Other cores for the groups behind this one, where a run keeps only one core busy; None: they are not needed."""
     recipe = next(iter(jobs.values()))[0]
-    spare = min(spare_cores(recipe.device), len(jobs) - now - 1)
-    if folder is None or not spare or recipe.workers is not None or not one_core(result.run.engine):
+    spare = min(spare_cores(recipe.device), len(groups) - now - 1)
+    if folder is None or spare < 1 or recipe.workers is not None or not one_core(result.run.engine):
         return None
-    plays = [
-        partial(_unfinished, own, theirs, folder / cell_name(method, seed, scenario))
-        for (seed, scenario, method), (own, theirs) in jobs.items()
-    ]
-    made = Ahead(plays, spare)
+    made = Ahead([partial(_unfinished, {job: jobs[job] for job in group}, folder, tasks) for group in groups], spare)
     for done in range(now + 1):
         made.take(done)
     return made
 
 
-def _unfinished(recipe: Recipe, clients: Clients, place: Path) -> Iterator[Result]:
-    """Play a cell, but not one that an earlier call has finished."""
-    if not (place / "summary.json").exists():
-        yield from play_recipe(recipe, clients, place)
+def _unfinished(group: Jobs, folder: Path, tasks: Tasks) -> Iterator[object]:
+    """Play the cells of a group, but not those that an earlier call has finished."""
+    places = {job: folder / cell_name(job[2], job[0], job[1]) for job in group}
+    plays = [
+        play_recipe(*group[job], place, tasks=tasks)
+        for job, place in places.items()
+        if not (place / "summary.json").exists()
+    ]
+    yield from plays[0] if len(plays) == 1 else play_together(plays)
 
 
 def _keep_plan(
@@ -338,29 +379,61 @@ def _refusal(recipe: Recipe, clients: Clients) -> str | None:
     return None
 
 
+def _play_group(
+    table: Comparison, group: Jobs, folder: Path | None, heard: dict[Job, Result | SartorError], tasks: Tasks
+) -> Iterator[Step]:
+    """Play a group's cells in lockstep; what came of them is kept in `heard` until each has its turn, but what is in
+    folders stays there. One cell alone is played when it has its turn."""
+    places = {job: None if folder is None else folder / cell_name(job[2], job[0], job[1]) for job in group}
+    left = [job for job, place in places.items() if place is None or _finished(job, *group[job], place) is None]
+    if len(left) < 2:
+        return
+    began, method = time.perf_counter(), left[0][2]
+    for i, said in play_together([play_recipe(*group[job], places[job], tasks=tasks) for job in left]):
+        job = left[i]
+        if folder is None or isinstance(said, SartorError):
+            heard[job] = said
+        if isinstance(said, Result):
+            table.playing[job[0]] = said.run.round
+            yield Step(table, method, job[0], job[1], said)
+    table.took.setdefault(method, []).extend([(time.perf_counter() - began) / len(left)] * len(left))
+    table.waiting += [method] * len(left)
+    table.playing.clear()
+
+
 def _play_cell(
     table: Comparison,
-    method: str,
+    job: Job,
     recipe: Recipe,
     plain: Recipe,
-    scenario: Scenario,
     clients: Clients,
     place: Path | None,
-) -> Iterator[Result]:
-    """Play one cell, or take it from its folder where it is finished, and add it to the table."""
-    cell = _finished(method, recipe, scenario, clients, place) if place is not None else None
-    result, began = None, time.perf_counter()
+    heard: dict[Job, Result | SartorError],
+    tasks: Tasks,
+) -> Iterator[Step]:
+    """Play one cell, or take it from its folder or from what was heard of it where it is finished, and add it to the
+    table."""
+    seed, scenario, method = job
+    said = heard.pop(job, None)
+    cell = _finished(job, recipe, clients, place) if place is not None and said is None else None
+    began, result = time.perf_counter(), said if isinstance(said, Result) else None
+    played = False
     try:
-        for result in play_recipe(recipe, clients, place) if cell is None else ():
-            yield result
+        if isinstance(said, SartorError):
+            raise said
+        for result in play_recipe(recipe, clients, place, tasks=tasks) if cell is None and said is None else ():
+            played = True
+            yield Step(table, method, seed, scenario, result)
         if cell is None:
             assert result is not None
             accuracy, loss = (result.scores[f"chosen/test/{k}"] for k in ("accuracy", "loss"))
-            cell = Cell(method, recipe.seed, scenario, result.summary, accuracy, result.data.names, loss)
+            cell = Cell(method, seed, scenario, result.summary, accuracy, result.data.names, loss)
     except (Diverged, Silent, OverBudget) as e:
-        cell = Cell(method, recipe.seed, scenario, _failed(recipe, plain, clients, str(e)))
-    if result is not None:
+        cell = Cell(method, seed, scenario, _failed(recipe, plain, clients, str(e)))
+    if played:
         table.took.setdefault(method, []).append(time.perf_counter() - began)
+    elif method in table.waiting:
+        table.waiting.remove(method)
     table.cells.append(cell)
 
 
@@ -408,7 +481,7 @@ def _failed(recipe: Recipe, plain: Recipe, clients: Clients, error: str) -> dict
     return {**known, **dict.fromkeys((*empty, *SPENT, *WORK, *blocks)), "warnings": [], "error": error}
 
 
-def _finished(method: str, recipe: Recipe, scenario: Scenario, clients: Clients, place: Path) -> Cell | None:
+def _finished(job: Job, recipe: Recipe, clients: Clients, place: Path) -> Cell | None:
     """A cell that an earlier call has completed with the same settings and data."""
     if not (place / "summary.json").exists() or not (place / "recipe.toml").exists():
         return None
@@ -423,4 +496,5 @@ def _finished(method: str, recipe: Recipe, scenario: Scenario, clients: Clients,
     rows = [r for r in read_json(place / "clients.json", CLIENTS) if not r.get("unseen")]
     each = [[r[f"chosen_test_{k}"] for r in rows] for k in ("accuracy", "loss")]
     accuracy, loss = np.array([[np.nan if v is None else v for v in own] for own in each])
-    return Cell(method, recipe.seed, scenario, summary, accuracy, [r["name"] for r in rows], loss)
+    seed, scenario, method = job
+    return Cell(method, seed, scenario, summary, accuracy, [r["name"] for r in rows], loss)

@@ -65,6 +65,15 @@ class DenseNet(Dense):
             x = _forward(layer, x.relu() if i else x)
         return x
 
+    def scored(self, layers: list[Layer], x: Tensor) -> Tensor:
+        """[a, b, ...] → [a, b, k], to score: the products that vectorised nn.Linear layers take, to the bit."""
+        h = _samples(x)
+        for i, (_, WT, b) in enumerate(layers):
+            h = h.relu_() if i else h
+            h = torch.bmm(h, WT)
+            h = h if b is None else h.add_(b)
+        return h
+
     def grad(self, layers: list[Layer], batch: Batch, out: list[Layer]) -> None:
         """Write the gradients of every client's weighted loss into `out`, views like `layers`."""
         for into, (slope, h) in zip(reversed(out), self._products(layers, batch), strict=True):
@@ -83,8 +92,7 @@ class DenseNet(Dense):
 
     def _products(self, layers: list[Layer], batch: Batch) -> list[tuple[Tensor, Tensor]]:
         """A layer's gradient is slopeᵀ·input: (slope [a, b, o], input [a, b, i]) of each, the last layer first."""
-        x = batch.x
-        h = x if x.dim() == 3 else x.flatten(2) if x.dim() > 3 else x[..., None]
+        h = _samples(batch.x)
         inputs: list[Tensor] = []
         for i, layer in enumerate(layers):
             h = h.relu_() if i else h
@@ -93,7 +101,7 @@ class DenseNet(Dense):
         slope = self._loss_slope(h, batch.y).mul_(batch.weight[..., None])
         products = [(slope, inputs[-1])]
         for i in range(len(layers) - 1, 0, -1):
-            slope = torch.bmm(slope, layers[i].W).mul_(inputs[i] > 0)
+            slope = torch.ops.aten.threshold_backward(torch.bmm(slope, layers[i].W), inputs[i], 0)  # ReLU's
             products.append((slope, inputs[i - 1]))
         return products
 
@@ -108,6 +116,11 @@ class DenseNet(Dense):
         if self.loss == "hinge":
             return torch.where(target * output < 1, -target, 0.0)
         return -2 * target * (1 - target * output).clamp(min=0)
+
+
+def _samples(x: Tensor) -> Tensor:
+    """[a, b, ...] → [a, b, i]."""
+    return x if x.dim() == 3 else x.flatten(2) if x.dim() > 3 else x[..., None]
 
 
 def _forward(layer: Layer, h: Tensor) -> Tensor:

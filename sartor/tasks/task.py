@@ -238,6 +238,9 @@ class ModelTask:
 
     def loss(self, theta: Tensor, batch: Batch, train: bool = True) -> Tensor:
         """[a, d] → [a]."""
+        if self.dense is not None:
+            output = self.dense.scored(self.dense.layers(self.unflatten(theta)), batch.x)
+            return (self.errors(output, batch.y) * batch.weight).sum(1)
         params, module = self.unflatten(theta), self._module(train)
         if self.vectorise:
             stacked: Tensor = vmap(self._one_loss, in_dims=(0, 0, 0, 0, 0, None))(params, *batch, module)
@@ -339,6 +342,8 @@ class ModelTask:
             single = {k: v[0] for k, v in own.items()}
             output = self._scored(self.unflatten(theta[0]), x.flatten(0, 1), weight, key, single)
             return output.reshape(*x.shape[:2], *output.shape[1:])
+        if self.dense is not None:
+            return self.dense.scored(self.dense.layers(self.unflatten(theta)), x)
         params = self.unflatten(theta)
         if self.vectorise:
             stacked: Tensor = vmap(self._one_output, in_dims=(0, 0, None, None, 0, None))(

@@ -10,7 +10,8 @@ import pytest
 import torch
 from commandline import good
 
-from sartor.cli import doctor
+from sartor.cli import doctor, estimate
+from sartor.run.recipe import Recipe
 
 
 def test_doctor_says_what_is_found() -> None:
@@ -35,3 +36,15 @@ def test_doctor_says_what_to_do_about_what_is_missing(tmp_path: Path, monkeypatc
 def test_doctor_knows_every_extra_for_users() -> None:
     extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert set(extras["optional-dependencies"]) - {"dev", "docs"} <= set(doctor.EXTRAS)
+
+
+def test_doctor_counts_with_stacking(tmp_path: Path) -> None:
+    """Linear models of other seeds go together, and the time of one is then given; networks go alone."""
+    for model, together in (("softmax", 100), ("mlp(4)", 1)):
+        place = tmp_path / model
+        Recipe(model=model, clients=4, rounds=2).save(place)
+        found = json.loads(good("doctor", "--json", "--recipe", str(place / "recipe.toml")).out)["estimate"]
+        assert found["runs_together"] == together
+        assert (found["seconds_per_run_together"] is None) == (together == 1)
+        said = estimate.words(found)
+        assert ("100 go together: then about" in said) == (together > 1)

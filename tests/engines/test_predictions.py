@@ -115,7 +115,9 @@ def test_a_client_takes_the_model_that_is_better_by_the_metric() -> None:
     calm = torch.tensor([[-0.5, 0, 0, 0.5, 0, 0]], dtype=torch.float64).expand(6, -1)
     merits = {name: stack.merits(theta).nanmean() for name, theta in (("calm", calm), ("sure", 100 * calm))}
     assert merits["calm"] > merits["sure"] + 1
-    assert torch.equal(*(stack._score(theta, "test")[1] for theta in (calm, 100 * calm)))
+    assert torch.equal(
+        *(stack._mean_score(theta, "test", stack._said(theta, "test"))[1] for theta in (calm, 100 * calm))
+    )
 
 
 def test_auto_is_accuracy_or_r2_to_the_bit() -> None:

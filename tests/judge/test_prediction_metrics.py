@@ -160,18 +160,21 @@ def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:
         right = np.random.default_rng(seed).random(300) < 0.8
         one = np.where(right, 0.9, 0.1)
         p = Predicted(np.ones(300, dtype=np.int64), np.stack([1 - one, one], 1), PROBABILITIES)
-        low, high = intervals(["accuracy"], p, np.array([100, 200]), seed)["accuracy"]
+        low, high = intervals(["accuracy"], {"a": p}, np.array([100, 200]), seed)["a"]["accuracy"]
         inside += low <= 0.8 <= high
     assert 0.90 * 200 <= inside <= 0.99 * 200
 
 
 def test_an_interval_depends_on_the_seed_alone() -> None:
     p, counts = probable(2, 100), np.array([50, 50])
-    assert (
-        intervals(["auroc"], p, counts, 0) == intervals(["auroc"], p, counts, 0) != intervals(["auroc"], p, counts, 1)
-    )
     sick = Predicted(np.ones(100, dtype=np.int64), p.said, PROBABILITIES)
-    assert "auroc" not in intervals(["auroc", "accuracy"], sick, counts, 0)
+
+    def found(seed: int, **models: Predicted) -> dict[str, dict[str, tuple[float, float]]]:
+        return intervals(["auroc", "accuracy"], models, counts, seed)
+
+    both = found(0, one=p, sick=sick)
+    assert both["one"] == found(0, alone=p)["alone"] != found(1, alone=p)["alone"]
+    assert "auroc" not in both["sick"]
 
 
 def test_many_samples_have_fewer_resamples() -> None:

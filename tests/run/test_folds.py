@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,13 @@ from federations import ragged
 
 import sartor as st
 from sartor.data import Clients
+from sartor.errors import SartorError
 from sartor.judge.choice import covariance, expected_gains
+from sartor.models import layers
 from sartor.run import folds
+from sartor.run.lockstep import Play
 from sartor.run.play import FOLDS
+from sartor.run.result import Result
 from sartor.storage import read_json
 
 METHOD = st.Ditto(lam=0.5, solver=st.SGD(lr=0.1, batch=10))
@@ -114,3 +119,22 @@ def test_a_run_that_goes_on_does_not_ask_the_folds_again(tmp_path: Path) -> None
 )
 def test_what_does_not_go_with_folds_is_refused(more: tuple[object, ...], said: str) -> None:
     assert said in refused(*RUN, *more)
+
+
+def test_folds_of_a_linear_model_are_played_in_lockstep(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = folds.play_together
+    groups: list[int] = []
+
+    def counted(plays: Sequence[Play]) -> Iterator[tuple[int, Result | SartorError]]:
+        groups.append(len(plays))
+        return together(plays)
+
+    monkeypatch.setattr(folds, "play_together", counted)
+    how = {"evaluation": st.Evaluation(folds=4, evaluate_every=3), "execution": st.Execution(workers=1)}
+    stacked = st.fit(METHOD, layers(5, 3), sized(), 3, **how)  # type: ignore[arg-type]
+    assert groups == [4]
+    monkeypatch.setattr("sartor.run.play.at_once", lambda engine: 1)
+    alone = st.fit(METHOD, layers(5, 3), sized(), 3, **how)  # type: ignore[arg-type]
+    assert groups == [4] and stacked.run.counts == alone.run.counts and stacked.run.bytes_up == alone.run.bytes_up
+    for name, value in alone.scores.items():
+        np.testing.assert_allclose(stacked.scores[name], value, rtol=1e-6, atol=1e-6, err_msg=name)
