@@ -42,6 +42,11 @@ def claims(experiment: Experiment) -> list[Claim]:
     return told + experiment.questions
 
 
+def measures(experiment: Experiment) -> list[str]:
+    """What its claims are about besides accuracy."""
+    return sorted({claim.measure for claim in claims(experiment)} - {"accuracy"})
+
+
 def cases(cells: Sequence[Mapping[str, Any]], claim: Claim, order: Sequence[Table], column: str) -> list[Case]:
     """The cases in which every cell of an order has a number in this column, over the seeds that all of them have."""
     said = {key for member in order for key in member}

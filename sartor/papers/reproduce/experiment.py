@@ -30,6 +30,11 @@ OWN = (
 )  # what `like` does not take over
 
 
+# What a claim is about. All but accuracy and its curve are best if low; `values.measured` says what they are.
+Measure = Literal["accuracy", "spread", "loss_var", "training_loss", "training_curve", "accuracy_curve", "wobble"]
+HIGH = ("accuracy", "accuracy_curve")
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -84,7 +89,7 @@ class Claim(_Part):
     where: str = ""
     orders: list[list[Table]] = []  # each: kinds of cells, the one that should be best first
     of: Table = {}  # only among cells of this kind
-    measure: Literal["accuracy", "spread", "loss_var"] = "accuracy"  # the last two, over clients, are best if low
+    measure: Measure = "accuracy"
 
 
 class Experiment(_Part):

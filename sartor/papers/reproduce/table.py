@@ -10,6 +10,7 @@ from typing import Any
 
 from ...errors import SartorError
 from .cells import PaperCell, about, papers
+from .claims import measures
 from .experiment import Experiment, Table
 from .mapping import Size, TableColumn
 from .runs import FinishedRuns, Job, Moment, Player, job_of
@@ -126,7 +127,7 @@ class ColumnRuns:
         good = [r for r in there if "error" not in r]
         if not good and before is None:
             return None, f"failed: {there[0]['error']}" if there else NOT_RUN
-        value = over_seeds(good, cell, self.column.reading) if good else None
+        value = over_seeds(good, cell, self.column.reading, measures(self.column.experiment)) if good else None
         if good and value is None:
             return None, f"failed: {cell.keys['method']} has no {cell.model} model"
         both = together(before, value) if before and value else before or value
@@ -223,6 +224,8 @@ class Reproduction:
             row |= {f"loss_var{name}": _round(value and value.loss_var), f"round{name}": value.round if value else None}
             row |= {f"tuned{name}": entry.tuned if entry else None, f"untuned{name}": entry.untuned if entry else None}
             row |= {f"each{name}": {k: _round(v) for k, v in value.each.items()} if value else None}
+            more = {k: {s: _round(v) for s, v in each.items()} for k, each in value.more.items()} if value else None
+            row |= {f"more{name}": more or None}
             row |= {f"of{name}": entry.column.fingerprint if entry and value else None}
         row |= {"row": cell.row, "where": cell.where, "doubtful": cell.doubtful, "differs": cell.differs}
         return row
