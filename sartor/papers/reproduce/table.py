@@ -15,6 +15,7 @@ from .experiment import Experiment, Table
 from .mapping import Size, TableColumn
 from .runs import FinishedRuns, Job, Moment, Player, job_of
 from .values import NOT_RUN, Value, over_seeds, score, stored_value, together, verdict
+from .work import work_of
 
 
 @dataclass
@@ -227,8 +228,17 @@ class Reproduction:
             more = {k: {s: _round(v) for s, v in each.items()} for k, each in value.more.items()} if value else None
             row |= {f"more{name}": more or None}
             row |= {f"of{name}": entry.column.fingerprint if entry and value else None}
+        row |= {"work": self._work(cell) if written else None}
         row |= {"row": cell.row, "where": cell.where, "doubtful": cell.doubtful, "differs": cell.differs}
         return row
+
+    def _work(self, cell: PaperCell) -> list[float] | None:
+        """What its method is given, as written."""
+        column = self.entries[cell.combination, False].column
+        try:
+            return [*work_of([column.recipe(variant, 0) for variant in column.variants])]
+        except SartorError:  # a method or model that the small federation does not suit
+            return None
 
     def _outcome(self, cell: PaperCell, authors: bool) -> tuple[Value | None, str]:
         entry = self.entries.get((cell.combination, authors))
