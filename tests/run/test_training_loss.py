@@ -84,7 +84,5 @@ def test_a_repetition_keeps_it_beside_the_scores(tmp_path: Path) -> None:
 
 
 def test_python_asks_for_it_too() -> None:
-    out = st.fit(
-        st.FedAvg(), torch.nn.Linear(5, 3), ragged(), rounds=1, evaluation=st.Evaluation(training_loss=True)
-    )
+    out = st.fit(st.FedAvg(), torch.nn.Linear(5, 3), ragged(), rounds=1, evaluation=st.Evaluation(training_loss=True))
     assert set(out.history[-1]["training"]) == {"global_loss"}

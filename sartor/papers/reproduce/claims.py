@@ -25,8 +25,8 @@ class Case(NamedTuple):
 
     name: str
     values: list[list[float]]
-    each: list[list[dict[str, float]]] = []  # the same of every seed; none where only means are known
-    work: list[list[list[float] | None]] = []  # what each was given (work.Work), where it is known
+    each: Sequence[Sequence[Mapping[str, float]]] = ()  # the same of every seed; none where only means are known
+    work: Sequence[Sequence[Sequence[float] | None]] = ()  # what each was given (work.Work), where it is known
 
     def holds(self, lower: bool = False) -> bool:
         """Whether every number of a member is at least as good as every number of the next."""

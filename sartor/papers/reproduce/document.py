@@ -97,9 +97,9 @@ def _moved(new: Mapping[str, Any], old: Mapping[str, Any], which: str) -> bool:
 HEAD = """\
 # The papers, repeated
 
-What five papers say of their experiments, claim by claim, and what came out here. Made by `sartor reproduce --document`
-from the results stored in `sartor/papers/recipes/results/` and from the texts of `sartor/papers/recipes/`; nobody types on
-this page.
+What five papers say of their experiments, claim by claim, and what came out here. Made by `sartor reproduce
+--document` from the results stored in `sartor/papers/recipes/results/` and from the texts of
+`sartor/papers/recipes/`; nobody types on this page.
 """
 INTRODUCTION = """\
 ## How to read the tables below
@@ -125,8 +125,8 @@ def document(folder: Path = RESULTS) -> str:
     found = [(load(name)[0], table) for name in names() if (table := stored(name, folder=folder)) is not None]
     tables = {e.name: table for e, table in found}
     known = {name: load(name)[0] for name in names()}
-    opening = claims_table.markdown(claims_table.entries(known, tables.get), set(tables))
-    sections = (_section(e, table) for e, table in found)
+    opening = claims_table.markdown(claims_table.entries(known, tables.get), set(known))
+    sections = (_section(e, tables[n]) if n in tables else _not_yet(e) for n, e in known.items())
     return "\n".join([HEAD, opening, INTRODUCTION, _overview(found), *sections])
 
 
@@ -148,6 +148,22 @@ def _size(table: Mapping[str, Any]) -> str:
     return f"{size}, {seeds}{reduced}{missing}"
 
 
+def _not_yet(experiment: Experiment) -> str:
+    """An experiment of which nothing is stored: what it is, and what there is to know of it."""
+    e = experiment
+    out = [f"## {e.name}", "", f"{e.title}. {e.about}".strip(), "", f"`sartor reproduce {e.name}`: not run yet.", ""]
+    return "\n".join([*out, *_notes(e)]) + "\n"
+
+
+def _notes(e: Experiment) -> list[str]:
+    """What a reader must know of an experiment: what was chosen, what is not equal, what was wrong before."""
+    out = [*(f"- {line}" for line in e.remarks), ""] if e.remarks else []
+    out += [f"**Not equal.** {e.unequal}", ""] if e.unequal else []
+    if e.mended:
+        out += ["**Mended.** Earlier numbers had a mistake of ours:", "", *(f"- {line}" for line in e.mended), ""]
+    return out
+
+
 def _section(experiment: Experiment, table: Mapping[str, Any]) -> str:
     e = experiment
     source = ", ".join(filter(None, [table["paper"], table["where"]]))
@@ -160,9 +176,7 @@ def _section(experiment: Experiment, table: Mapping[str, Any]) -> str:
     ]
     said = claims(e)
     out += [f"**In short.** {in_short(table, said)}", ""]
-    out += [*(f"- {line}" for line in e.remarks), ""] if e.remarks else []
-    out += [f"**Not equal.** {e.unequal}", ""] if e.unequal else []
-    out += ["**Mended.** Earlier numbers had a mistake of ours:", "", *(f"- {m}" for m in e.mended), ""] if e.mended else []
+    out += _notes(e)
     picture = _figure(table)
     out += [f"![{e.title}]({picture.relative_to(DOCUMENT.parent).as_posix()})", ""] if picture.exists() else []
     out += [_folded(markdown(table), len(table["cells"]))]

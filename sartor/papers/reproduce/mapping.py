@@ -194,8 +194,10 @@ def place(keys: Mapping[str, Any]) -> tuple[Table, Table]:
 
 
 def with_expected(aggregator: str, cohort: int | None, attackers: float) -> str:
-    """An aggregator of a server that knows how many malicious clients to expect in a round (Ditto, D.4): {malicious} and
-    {benign} of the cohort, and {krum}, the most that Krum's own condition n ≥ 2f + 3 allows."""
+    """An aggregator of a server that knows how many malicious clients to expect in a round (Ditto, D.4).
+
+    {malicious} and {benign} are those of the cohort, {krum} at most what Krum's own condition n ≥ 2f + 3 allows.
+    """
     if "{" not in aggregator:
         return aggregator
     need(cohort is not None, f"{aggregator} says what is expected in a cohort; the run has none.")
@@ -205,7 +207,7 @@ def with_expected(aggregator: str, cohort: int | None, attackers: float) -> str:
     try:
         return aggregator.format(**known)
     except (KeyError, IndexError, ValueError) as e:
-        raise unknown("number of clients in an aggregator", aggregator, ["{%s}" % k for k in known]) from e
+        raise unknown("number of clients in an aggregator", aggregator, [f"{{{k}}}" for k in known]) from e
 
 
 def key_of(recipe: Recipe) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ class Value(NamedTuple):
     loss_var: float | None
     round: float | None  # that was read, mean over seeds
     each: dict[str, float]  # of every seed that has a number
-    more: dict[str, dict[str, float]] = {}  # other measures that a claim is about: of every seed
+    more: Mapping[str, Mapping[str, float]] = MappingProxyType({})  # other measures of claims, of every seed
 
 
 def where_in(run: Mapping[str, Any], model: str, reading: Reading, budget: float | None = None) -> int | None:
@@ -141,7 +142,7 @@ def together(first: Value, second: Value) -> Value:
         mean(first.loss_var, second.loss_var),
         mean(first.round, second.round),
         each,
-        {k: first.more[k] | second.more[k] for k in first.more if k in second.more},
+        {k: {**first.more[k], **second.more[k]} for k in first.more if k in second.more},
     )
 
 

@@ -19,17 +19,18 @@ LEVEL = 0.005  # of accuracy: an interval this near to zero says that two are le
 HOLDS, FAILS, ONLY, OPEN = "holds", "fails", "holds only", "not decided"
 
 RULE = f"""\
-A claim is an order of methods. It is held against every pair of numbers that differ in nothing else, by the differences
-over seeds, seed by seed (the same data and the same draws), with Student's interval; the intervals of one claim hold together
-at 95% (Bonferroni). *holds*: no interval lies on the wrong side of zero, none is open, and at least one lies on the right
-side. *fails*: there are intervals on the wrong side and none on the right side, or all say that the two are level (within
-half a point; of losses, half a hundredth). *holds only in k of n comparisons*: some lie on either side. *holds only with the
-authors' switches*: with the settings to which the authors' code amounts it holds, and as the paper is written it does not.
-*holds only in direction*: the order comes out, the size that the paper gives does not lie in the interval. *not decided*:
-everything else, among it all that was run with fewer than {SEEDS} seeds or in quick size only. A comparison that goes against
-a paper counts only where the method that it favours was given at least what the other was: gradients, fine-tuning, clients
-that train, settings to choose from (they are counted by playing them). Claims of theorems are decided by `sartor theory`. The interval that is shown
-is that of the mean of all differences, in points of accuracy unless it says otherwise."""
+A claim is an order of methods. It is held against every pair of numbers that differ in nothing else, by the
+differences over seeds, seed by seed (the same data and the same draws), with Student's interval; the intervals of one
+claim hold together at 95% (Bonferroni). *holds*: no interval lies on the wrong side of zero, none is open, and at
+least one lies on the right side. *fails*: there are intervals on the wrong side and none on the right side, or all
+say that the two are level (within half a point; of losses, half a hundredth). *holds only in k of n comparisons*:
+some lie on either side. *holds only with the authors' switches*: with the settings to which the authors' code amounts
+it holds, and as the paper is written it does not. *holds only in direction*: the order comes out, the size that the
+paper gives does not lie in the interval. *not decided*: everything else, among it all that was run with fewer than
+{SEEDS} seeds or in quick size only. A comparison that goes against a paper counts only where the method that it
+favours was given at least what the other was: gradients, fine-tuning, clients that train, settings to choose from
+(they are counted by playing them). Claims of theorems are decided by `sartor theory`. The interval that is shown is
+that of the mean of all differences, in points of accuracy unless it says otherwise."""
 
 
 class Comparison(NamedTuple):
@@ -84,7 +85,7 @@ def comparisons(found: Sequence[Case], claim: Claim) -> Iterator[Comparison]:
 
 
 def at_least(mine: Sequence[float] | None, theirs: Sequence[float] | None) -> bool:
-    """Whether one was given at least the gradients, the fine-tuning, the training clients and the settings of another."""
+    """Whether one was given at least the gradients, fine-tuning, training clients and settings of another."""
     if mine is None or theirs is None:
         return False
     return all(a >= 0.99 * b for a, b in zip(mine, theirs, strict=True))
