@@ -25,7 +25,7 @@ Number = float | Tensor  # a setting: one number, or a column [c, 1] with each c
 Pull = Callable[[Tensor, Number], None]  # a coupling's own step, in place
 Back = Callable[[Tensor], Tensor]  # ∂/∂outputs → ∂/∂θ
 WHOLE = slice(None)  # all coordinates of a model
-Stage = Literal["train", "evaluate", "diagnose", "personal", "states"]  # what clients can be asked to do
+Stage = Literal["train", "evaluate", "training", "diagnose", "personal", "states"]  # what clients can be asked to do
 
 
 class Batch(NamedTuple):

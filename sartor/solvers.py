@@ -205,18 +205,21 @@ class Inexact:
     """Gradient descent on all of a client's data until ‖∇(f_i + λg)‖² ≤ ε_i (FLAME eq. (17)), at most `max_steps`.
 
     ε_i starts at `eps` and shrinks by `shrink` each time the client takes part (eq. (18)). The paper's α_i² is part
-    of ε_i.
+    of ε_i. With `batch` it descends on one minibatch D of that size, until ‖∇(f_i(·; D) + λg)‖² ≤ ν: pFedMe's (8) and
+    Lp-Proj's (4), whose ν is `eps` with `shrink` = 1.
     """
 
     lr: float = 0.1
     eps: float = 1e-2
     shrink: float = 0.9
     max_steps: int = 1000
+    batch: int | None = None  # none: all of the client's data
 
     def __post_init__(self) -> None:
         positive("the inexact solver", lr=self.lr, eps=self.eps)
-        need(0 < self.shrink < 1, f"the inexact solver needs 0 < shrink < 1; got {self.shrink}.")
+        need(0 < self.shrink <= 1, f"the inexact solver needs shrink above 0 and up to 1; got {self.shrink}.")
         need(self.max_steps >= 1, f"the inexact solver needs max_steps >= 1; got {self.max_steps}.")
+        need(self.batch is None or self.batch >= 1, f"the inexact solver needs batch >= 1; got {self.batch}.")
 
     def tolerance(self, visits: Tensor) -> Tensor:
         """ε_i [c] of clients that have taken part `visits` [c] times, this one included."""
@@ -228,8 +231,10 @@ class Inexact:
         theta = theta.clone()
         enough = self.tolerance(local.visits)
         at_work = torch.ones_like(enough, dtype=torch.bool)
+        D = None if self.batch is None else next(local.batches(self.batch, steps=1, start=start, stream=stream))[1]
         for _ in range(self.max_steps):
-            g = local.counting(at_work).full_grad(theta)
+            counted = local.counting(at_work)
+            g = counted.full_grad(theta) if D is None else counted.grad(theta, D)
             coupling.add_grad_(g, theta)
             at_work = g.square().sum(1) > enough
             if not bool(at_work.any()):

@@ -13,6 +13,7 @@ import sartor as st
 from sartor.core import ClientStack
 from sartor.couplings import Free, Quadratic
 from sartor.engines.stack import Stack
+from sartor.errors import SartorError
 from sartor.models import layers
 from sartor.solvers import Solver
 from sartor.tasks.task import ModelTask
@@ -102,6 +103,45 @@ def test_inexact_stops_when_and_only_when_equation_17_holds(visits: int) -> None
 
     assert float(gap(theta).max()) <= 1e-3 * 0.1 ** (visits - 1)
     assert float(gap(theta).min()) > 1e-3 * 0.1 ** (visits - 1) * 0.1  # and no further than asked
+
+
+@pytest.mark.parametrize("stream", [0, 1])
+def test_inexact_on_a_minibatch_stops_when_and_only_when_pfedme_s_8_holds(stream: int) -> None:
+    """Each client on its own minibatch D, until ‖∇(f_i(·; D) + λ/2 ‖· − w‖²)‖² ≤ ν; its steps are counted."""
+    local, nu, lr = stack_of(ragged(), layers(5, 4, 3)), 1e-3, 0.1
+    start = random_models(local, 3)
+    coupling, solver = Quadratic(0.5, 0 * start), st.Inexact(lr=lr, eps=nu, shrink=1.0, max_steps=5000, batch=6)
+    before = local.gradients()
+    theta = solver.minimise(local, start, coupling, start=2, stream=stream)
+    taken = local.gradients() - before
+    _, D = next(local.batches(6, steps=1, start=2, stream=stream))
+
+    def slope(theta: Tensor) -> Tensor:
+        g = local.grad(theta, D)
+        coupling.add_grad_(g, theta)
+        return g
+
+    steps = np.zeros(len(start), dtype=np.int64)
+    by_hand = start.clone()
+    for i in range(len(start)):  # one client after the other, step by step
+        while float((g := slope(by_hand))[i].square().sum()) > nu:
+            by_hand[i] -= lr * g[i]
+            steps[i] += 1
+    torch.testing.assert_close(theta, by_hand)
+    assert float(slope(theta).square().sum(1).max()) <= nu and len(set(steps.tolist())) > 1
+    assert taken.tolist() == (steps + 1).tolist()  # and the gradient that told it to stop
+
+
+def test_inexact_on_all_data_is_what_a_minibatch_of_all_data_gives() -> None:
+    q = quadratics()
+    coupling, start = Quadratic(0.5, random(q.m, q.d)), torch.zeros(q.m, q.d, dtype=DOUBLE)
+    tight = {"lr": 0.1, "eps": 1e-22, "shrink": 1.0, "max_steps": 5000}
+    near = st.Inexact(**tight, batch=1000).minimise(quadratic_stack(q), start, coupling)
+    torch.testing.assert_close(near, st.Exact().minimise(quadratic_stack(q), start, coupling), atol=1e-9, rtol=0)
+    with pytest.raises(SartorError, match="batch >= 1"):
+        st.Inexact(batch=0)
+    with pytest.raises(SartorError, match="shrink above 0 and up to 1"):
+        st.Inexact(shrink=1.5)
 
 
 def local_protocol(s: Stack) -> ClientStack:

@@ -31,6 +31,9 @@ def theory_(
     folder: Annotated[
         Path | None, typer.Option("--out", help="where table.json, table.csv, plot.png and verdict.txt go")
     ] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="store what was found: docs/reproductions.md cites it (default parameters)")
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -46,6 +49,7 @@ def theory_(
     need(name is not None, f"say which: sartor theory NAME, with NAME one of all, {', '.join(theory.NAMES)}.")
     given = assignments(set_)
     need(name != "all" or not given, "--set works with one check only; give its name instead of all.")
+    need(not record or not given, "--record stores the checks as they are; leave --set out.")
     checks = [theory.check(n) for n in theory.NAMES] if name == "all" else [theory.check(str(name), given)]
     reports = []
     found: list[tuple[theory.Check, theory.Finding, bool]] = []
@@ -63,6 +67,11 @@ def theory_(
                 _say(found, name != "all")
     if not (as_json or quiet):
         _say(found, name != "all")
+    if record:
+        from ..papers.reproduce import claims_table
+
+        path = claims_table.record_theory({r["name"]: r for r in reports})
+        err.print(f"stored: {path}", soft_wrap=True)
     if as_json:
         print(json.dumps(reports if name == "all" else reports[0], indent=1, ensure_ascii=False))
 

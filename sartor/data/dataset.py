@@ -165,7 +165,7 @@ class Dataset:
         need(isinstance(seed, int), f"split needs seed to be a whole number; got {seed!r}.")
         assignment = partition.assign(self.labels, self.classes, self.keys, clients, seed, minimum)
         _check_assignment(spell(partition), assignment, len(self), minimum)
-        return assignment, *_cut(assignment.rows, parts, seed, first)
+        return assignment, *_cut(assignment.rows, parts, seed, first, assignment.test)
 
     def _named(self, keys: list[str] | None) -> list[str] | None:
         return [self.key_names[int(key)] for key in keys] if keys and self.key_names else keys
@@ -280,12 +280,23 @@ def _check_assignment(owner: str, assignment: Assignment, n: int, minimum: int) 
         need(shared == 0, f"{owner}: {shared} samples belong to two clients; set overlap=True if that is meant.")
 
 
-def _cut(rows: Sequence[np.ndarray], parts: Sequence[float], seed: int, first: int) -> tuple[np.ndarray, np.ndarray]:
+def _cut(
+    rows: Sequence[np.ndarray], parts: Sequence[float], seed: int, first: int, test: int | None
+) -> tuple[np.ndarray, np.ndarray]:
     """All rows, client after client and part after part, and where the parts begin and end."""
     shuffled = [stream(seed, "split", 0, i).permutation(r) for i, r in enumerate(rows, first)]
-    counts = np.array([cut_sizes(len(r), parts) for r in rows], dtype=np.int64)
+    counts = np.array([_sizes(len(r), parts, test) for r in rows], dtype=np.int64)
     ends = np.cumsum(counts).reshape(-1, 3)
     return np.concatenate(shuffled), np.column_stack([ends[:, 0] - counts[:, 0], ends])
+
+
+def _sizes(n: int, parts: Sequence[float], test: int | None) -> tuple[int, int, int]:
+    """`cut_sizes`, or so many test samples and of the rest the other parts in their proportion."""
+    if test is None:
+        return cut_sizes(n, parts)
+    training, validation, _ = parts
+    rest = training + validation
+    return *cut_sizes(n - test, (training / rest, validation / rest, 0.0))[:2], test
 
 
 def _add_noise(x: torch.Tensor, bounds: np.ndarray, noise: np.ndarray, seed: int) -> None:

@@ -263,10 +263,13 @@ def computed(
         return {}, method.diagnose(state, down, stack)
     if stage == "evaluate":
         return {}, _evaluated(method, state, down, shared, stack)
+    if stage == "training":
+        both = {"personal": method.personal(state, down, stack), "global": shared}
+        return {}, {f"{k}/train/loss": stack.score(v, "train")[0] for k, v in both.items() if v is not None}
     if stage == "personal":
         model = method.personal(state, down, stack)
         return {}, {} if model is None else {"personal": model} | stack.statistics(model)
-    raise SartorError(f"a stage is train, evaluate, diagnose or personal; got {stage!r}.")
+    raise SartorError(f"a stage is train, evaluate, training, diagnose or personal; got {stage!r}.")
 
 
 def _evaluated(method: Method, state: State, down: State, shared: Tensor | None, stack: Stack) -> State:

@@ -467,7 +467,7 @@ def prepare(
     memory.check(method, problem.start, len(clients), server, start, cohort, store is not None)
     engine = _engine(execution, played, task, seen, start, seed, store, folder)
     run = Run(played, engine, problem, server, cohort, federation, store, report=evaluation.report, goal=goal(traffic))
-    run.metric = task.named_metric
+    run.metric, run.training_loss = task.named_metric, evaluation.training_loss
     settings = {
         "method": method.name.lower(),
         "settings": to_table(method),

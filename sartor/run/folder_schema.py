@@ -197,7 +197,7 @@ _LINE = _table(
         "diagnostics": dict[str, Number],
         "warnings": list[str],
     },
-    {**_each(Whole, *COUNTS), "validation": Number | None},
+    {**_each(Whole, *COUNTS), "validation": Number | None, "training": dict[str, Number]},
 )
 HISTORY = _list(_LINE)
 _BEST = _table("best", {"round": Whole, "value": Number, "scores": list[str]})

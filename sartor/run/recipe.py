@@ -343,6 +343,12 @@ class Evaluation(Settings):
     )
     evaluate_every: int = setting(10, "rounds between evaluations", free=True, least=1)
     checkpoint_every: int = setting(10, "rounds between checkpoints", free=True, idle=True, least=1)
+    training_loss: bool = setting(
+        False,
+        "at every evaluation also compute the loss on training samples (history.jsonl); it takes a pass over them",
+        free=True,
+        undeployed="its sites tell scores on validation and test samples only",
+    )
     diagnostics: bool = setting(True, "compute residuals and curvature at every evaluation", free=True, idle=True)
     report: str = setting(
         "last", "the round to report: last, or best (on validation data)", idle=True, choices=("last", "best")

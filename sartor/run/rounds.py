@@ -70,6 +70,7 @@ class Run:
     federation: Federation = Federation()
     store: Path | None = None  # where per-client tables are kept; none: in memory
     report: str = "last"  # the round whose scores and models are reported: the last, or the best on validation data
+    training_loss: bool = False  # whether evaluations also score models on the samples that they were trained with
     metric: str | None = None  # by which models are scored and chosen, where it is not accuracy or R²
     goal: Goal = Goal()  # what may end it before its last round
     round: int = 0
@@ -158,6 +159,7 @@ class Run:
         benign = torch.from_numpy(~self.hostile)
         facts = _reduce({k: v[benign] for k, v in self.query_clients("diagnose").items()}) if diagnose else {}
         warnings = [*self.method.warnings(self.server, self.round, facts), *unguided(self.scores)]
+        training = {"training": self._training(found)} if self.training_loss else {}
         line: Line = {
             "round": self.round,
             "seconds": round(self.seconds, 3),
@@ -167,6 +169,7 @@ class Run:
             "gradients_per_client": self.gradients_per_client,
             **summarise(self.scores),
             "validation": validated(self.scores),
+            **training,
             "diagnostics": facts,
             "warnings": warnings,
         }
@@ -174,6 +177,18 @@ class Run:
         if self.report == "best":
             self._keep()
         return line
+
+    def _training(self, scores: State) -> dict[str, float]:
+        """The mean over benign clients of the loss on training samples, by model. Where some are hostile also that of
+        everyone, and everyone's validation accuracy: all that a server sees which does not know who is who."""
+        losses = self.query_clients("training")
+        benign = torch.from_numpy(~self.hostile)
+        out = {f"{k.partition('/')[0]}_loss": float(v.double()[benign].mean()) for k, v in losses.items()}
+        if self.hostile.any():
+            out |= {f"{k.partition('/')[0]}_loss_everyone": float(v.double().mean()) for k, v in losses.items()}
+            seen = {k: v for k in ("personal", "global") if (v := scores.get(f"{k}/validation/accuracy")) is not None}
+            out |= {f"{k}_validation_everyone": float(v.double().nanmean()) for k, v in seen.items()}
+        return {k: v for k, v in out.items() if math.isfinite(v)}
 
     def _keep(self) -> None:
         """Keep this round where it is better than the best so far; of equals the first."""

@@ -24,6 +24,7 @@ class Assignment:
     overlap: bool = False  # whether two clients may hold the same row
     left_out: int = 0  # natural clients that were not taken as they have too few samples
     too_small: list[str] | None = None  # their names, or some of them
+    test: int | None = None  # test samples of every client; None: the share that is asked for
 
 
 class Partition(Protocol):

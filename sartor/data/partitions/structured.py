@@ -56,16 +56,20 @@ class Dominant:
     `share` is spread evenly over the group's own classes, the rest evenly over all others. Where the data are too few
     for these sizes, all sizes shrink by one common factor. Groups have equally many classes and clients; `widths` gives
     each group so many classes, and clients in proportion to them (FedAMP's digits, upper-case and lower-case letters:
-    10/26/26).
+    10/26/26). `test` gives every client so many test samples, whatever its size, in place of a share of them; training
+    and validation keep their proportion.
     """
 
     groups: int = 5
     share: float = 0.8
     sizes: tuple[int, ...] = (600, 500, 400, 300, 200)
     widths: tuple[int, ...] | None = None
+    test: int | None = None
 
     def __post_init__(self) -> None:
         whole("Dominant", groups=self.groups)
+        if self.test is not None:
+            whole("Dominant", test=self.test)
         need(self.groups >= 2, f"Dominant needs at least 2 groups; got {self.groups}.")
         real("Dominant", share=self.share)
         need(self.share <= 1, f"Dominant needs share <= 1; got {self.share}.")
@@ -100,7 +104,12 @@ class Dominant:
                 rows[i].append(members[end - counts[i, c] : end])
         out = [np.concatenate(r) for r in rows]
         held(f"Dominant(sizes={self.sizes})", out, minimum)
-        return Assignment(out)
+        smallest = min(map(len, out))
+        need(
+            self.test is None or self.test < smallest,
+            f"Dominant: test = {self.test} leaves nothing to train with at a client of {smallest} samples.",
+        )
+        return Assignment(out, test=self.test)
 
     def _fit(self, m: int, available: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """[m, C] samples of each class that each client gets, the sizes shrunk until every class suffices."""

@@ -35,7 +35,7 @@ _KINDS = (
         "noted",
     ),  # before the first round, and after the last
     *("train", "unmask", "evaluate", "personal", "answer", "refused"),
-    *("diagnose", "states"),  # in a simulation, where everything may come back
+    *("training", "diagnose", "states"),  # in a simulation, where everything may come back
 )
 _TYPES = {
     t.name: t

@@ -113,7 +113,7 @@ class RemoteClients:
 
     def _check(self, request: Message) -> None:
         masked = ("unmask",) if self.masks is not None else ()
-        stages = ("train", "evaluate", "personal", *masked, *(("diagnose", "states") if self.open else ()))
+        stages = ("train", "evaluate", "personal", *masked, *(("training", "diagnose", "states") if self.open else ()))
         mine = request.kind in stages and set(request.clients) <= self._own
         if request.run != self.run or not mine or not request.clients or len(request.since) != len(request.clients):
             raise Refused("foreign", "a request of another run, or for clients that are not here")

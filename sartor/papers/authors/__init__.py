@@ -12,10 +12,17 @@ from typing import Any
 from .datasets import each_pixel
 from .drifting import Drifting
 from .partitions import FlameDirichlet, FlameHybrid, FlameLabels, FlameNoise, FlameQuantity, PFedMePowerLaw
-from .slips import LpProjFromZero, PFedMeScoringW
+from .slips import DittoEveryone, LGFedAvgEveryone, LpProjFromZero, PFedMeScoringW, RSAEveryone
 
 NAMES: dict[str, dict[str, Callable[..., Any]]] = {
-    "method": {"drifting": Drifting, "pfedme-scoring-w": PFedMeScoringW, "lp-proj-from-zero": LpProjFromZero},
+    "method": {
+        "drifting": Drifting,
+        "pfedme-scoring-w": PFedMeScoringW,
+        "lp-proj-from-zero": LpProjFromZero,
+        "ditto-everyone": DittoEveryone,
+        "rsa-everyone": RSAEveryone,
+        "lg-fedavg-everyone": LGFedAvgEveryone,
+    },
     "partition": {
         "flame-labels": FlameLabels,
         "flame-dirichlet": FlameDirichlet,

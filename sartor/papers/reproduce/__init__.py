@@ -1,8 +1,8 @@
 """The papers' experiments, repeated: `sartor reproduce`."""
 
-from . import document, figures, listing, outputs
+from . import claims_table, document, figures, listing, outputs
 from .checks import checked
-from .experiment import Experiment, names
+from .experiment import Experiment, load, names
 from .listing import titles
 from .mapping import Size
 from .table import Reproduction
@@ -12,9 +12,11 @@ __all__ = [
     "Reproduction",
     "Size",
     "checked",
+    "claims_table",
     "document",
     "figures",
     "listing",
+    "load",
     "names",
     "outputs",
     "titles",

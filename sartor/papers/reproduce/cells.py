@@ -178,4 +178,5 @@ def matches(keys: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 
 def outline(cell: PaperCell) -> Table:
     """All that `only` and a claim may ask for."""
-    return cell.keys | {"model": cell.model} | ({} if cell.label is None else {"label": cell.label})
+    label = {} if cell.label is None else {"label": cell.label}
+    return cell.keys | {"model": cell.model, "where": cell.where} | label

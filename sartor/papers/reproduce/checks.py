@@ -11,11 +11,11 @@ from ...errors import SartorError, unknown
 from ...judge.metrics import MODELS
 from ...methods import entry
 from ...run.assemble import resolve
-from ...run.named_parts import attack, method_from
+from ...run.named_parts import aggregator, attack, method_from
 from ...run.recipe import SETTINGS, Recipe
 from .cells import READ, WHOLE, PaperCell, all_cells, base, is_ours, matches, outline
 from .experiment import Claim, Experiment, Faults, Rule, Table, load
-from .mapping import CHOSEN, FIELDS, RENAMED, SOLVER
+from .mapping import CHOSEN, FIELDS, RENAMED, SOLVER, with_expected
 
 Place = Sequence[str | int]
 NOT_HERE = ("method", "settings", "seed", "report", "oracle", "store")  # of a recipe: said elsewhere, or of no use
@@ -98,6 +98,8 @@ class ExperimentCheck:
         self.attempt(
             place, lambda: resolve(Recipe.of({key: value})) if key != "aggregator" else Recipe.of({key: value})
         )
+        if key == "aggregator":
+            self.attempt(place, lambda: aggregator(with_expected(value, 10, 0.2)))
         if key == "data":
             self.dataset(place, value)
         if key == "model" and value != "auto" and str(value).partition("(")[0] not in models.NAMES:

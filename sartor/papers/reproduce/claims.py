@@ -8,7 +8,7 @@ from statistics import mean, median
 from typing import Any, NamedTuple
 
 from .cells import UNITS, about, in_words, matches
-from .experiment import Claim, Experiment, Table
+from .experiment import HIGH, Claim, Experiment, Table
 from .outputs import has_authors, name, number
 
 # Cells that are the same in all of these, but for what an order is about, are compared with each other.
@@ -25,6 +25,8 @@ class Case(NamedTuple):
 
     name: str
     values: list[list[float]]
+    each: Sequence[Sequence[Mapping[str, float]]] = ()  # the same of every seed; none where only means are known
+    work: Sequence[Sequence[Sequence[float] | None]] = ()  # what each was given (work.Work), where it is known
 
     def holds(self, lower: bool = False) -> bool:
         """Whether every number of a member is at least as good as every number of the next."""
@@ -40,6 +42,11 @@ def claims(experiment: Experiment) -> list[Claim]:
     """What the papers claim, then what the experiment asks itself."""
     told = [Claim.model_validate(c) for file in about(experiment) for c in file.get("claims", [])]
     return told + experiment.questions
+
+
+def measures(experiment: Experiment) -> list[str]:
+    """What its claims are about besides accuracy."""
+    return sorted({claim.measure for claim in claims(experiment)} - {"accuracy"})
 
 
 def cases(cells: Sequence[Mapping[str, Any]], claim: Claim, order: Sequence[Table], column: str) -> list[Case]:
@@ -58,8 +65,26 @@ def cases(cells: Sequence[Mapping[str, Any]], claim: Claim, order: Sequence[Tabl
         known = [[v for v in of_one if v is not None] for of_one in values]
         if all(k and len(k) == len(v) for k, v in zip(known, values, strict=True)):
             alike = {k: v for k, v in zip(keys, key, strict=True) if v is not None}
-            out.append(Case(", ".join(in_words(alike)), known))
+            each = [[_each(c, column, claim.measure) for c in cells] for cells in members]
+            work = [[c["work"] for c in cells] for cells in members]
+            out.append(Case(", ".join(in_words(alike)), known, each, work))
     return out
+
+
+def _each(cell: Mapping[str, Any], column: str, measure: str) -> dict[str, float]:
+    """A cell's number of every seed, as `_value` has their mean."""
+    if column == PAPER:
+        return {}
+    which = _which(cell, column)
+    accuracy: dict[str, float] = cell[f"each{which}"] or {}
+    found = accuracy if measure == "accuracy" else (cell[f"more{which}"] or {}).get(measure, {})
+    if not found and len(accuracy) == 1 and measure in ("spread", "loss_var") and cell[f"{measure}{which}"] is not None:
+        found = dict.fromkeys(accuracy, cell[f"{measure}{which}"])  # one seed: the mean is its own
+    return {seed: value / _unit(cell, measure) for seed, value in found.items()}
+
+
+def _unit(cell: Mapping[str, Any], measure: str) -> float:
+    return 1.0 if measure in ("loss_var", "training_loss", "training_curve") else UNITS[cell["unit"]]
 
 
 def _which(cell: Mapping[str, Any], column: str) -> str:
@@ -72,15 +97,15 @@ def _seeds(cell: Mapping[str, Any], column: str) -> set[str]:
 
 
 def _value(cell: Mapping[str, Any], column: str, measure: str, seeds: set[str]) -> float | None:
-    """A cell's number over these seeds, as a fraction (variances of losses as they are)."""
+    """A cell's number over these seeds, as a fraction (losses as they are)."""
     which, value = _which(cell, column), None
     if column == PAPER:
         value = cell[PRINTED[measure]] if measure in PRINTED else None
-    elif measure == "accuracy":
-        value = mean(cell[f"each{which}"][s] for s in seeds) if seeds else None
+    elif (known := _each(cell, column, measure)) and seeds and seeds <= set(known):
+        return mean(known[s] for s in seeds)
     elif seeds == _seeds(cell, column):  # of the others only the mean over all seeds is kept
-        value = cell[f"{measure}{which}"]
-    return None if value is None else float(value) / (1 if measure == "loss_var" else UNITS[cell["unit"]])
+        value = cell.get(f"{measure}{which}")
+    return None if value is None else float(value) / _unit(cell, measure)
 
 
 def our_columns(table: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -91,7 +116,8 @@ def our_columns(table: Mapping[str, Any]) -> list[tuple[str, str]]:
 def judged(claim: Claim, table: Mapping[str, Any]) -> list[str]:
     """How often each order of a claim comes out, in words; nothing of what was not run."""
     columns = [(PAPER, PAPER), *our_columns(table)]
-    sign, what = (" ≥ ", "") if claim.measure == "accuracy" else (" ≤ ", f"{claim.measure.replace('_', ' ')} of ")
+    what = "" if claim.measure == "accuracy" else f"{claim.measure.replace('_', ' ')} of "
+    sign = " ≥ " if claim.measure in HIGH else " ≤ "
     sentences = []
     for order in claim.orders:
         found = [(word, cases(table["cells"], claim, order, column)) for column, word in columns]
@@ -101,7 +127,7 @@ def judged(claim: Claim, table: Mapping[str, Any]) -> list[str]:
 
 
 def _counted(found: Sequence[Case], measure: str, column: str) -> str:
-    lower = measure != "accuracy"
+    lower = measure not in HIGH
     not_so = [c for c in found if not c.holds(lower)]
     text = f"{column} in {len(found) - len(not_so)} of {len(found)} cases"
     if len(found[0].values) == 2 and not lower:

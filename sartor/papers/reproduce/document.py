@@ -10,6 +10,7 @@ from typing import Any
 
 from ...errors import SartorError, need
 from ...storage import read_json, replacing, write_text
+from . import claims_table
 from .claims import claims, distances, judged
 from .experiment import FOLDER, Claim, Experiment, load, names
 from .in_short import in_short, is_reduced
@@ -24,8 +25,8 @@ FIELDS = (
     *("dataset", "partition", "method", "model", "unit", "paper", "printed", "paper_std", "ours", "ours_authors"),
     *("std", "std_authors", "seeds", "seeds_authors", "verdict", "verdict_authors", "paper_spread", "paper_variance"),
     *("spread", "spread_authors", "loss", "loss_authors", "loss_var", "loss_var_authors", "round", "round_authors"),
-    *("tuned", "tuned_authors", "untuned", "untuned_authors", "each", "each_authors"),
-    *("of", "of_authors", "row", "where", "doubtful", "differs"),
+    *("tuned", "tuned_authors", "untuned", "untuned_authors", "each", "each_authors", "more", "more_authors"),
+    *("of", "of_authors", "work", "row", "where", "doubtful", "differs"),
 )
 
 
@@ -93,11 +94,17 @@ def _moved(new: Mapping[str, Any], old: Mapping[str, Any], which: str) -> bool:
 
 # --- the document -----------------------------------------------------------------------------------------------------
 
-INTRODUCTION = """\
+HEAD = """\
 # The papers, repeated
 
-Made by `sartor reproduce --document` from the results stored in `sartor/papers/recipes/results/`; nothing here is
-typed. Every table is made anew by the command above it (`--out DIR` says where), and `--record` stores it.
+What five papers say of their experiments, claim by claim, and what came out here. Made by `sartor reproduce
+--document` from the results stored in `sartor/papers/recipes/results/` and from the texts of
+`sartor/papers/recipes/`; nobody types on this page.
+"""
+INTRODUCTION = """\
+## How to read the tables below
+
+Every table is made anew by the command above it (`--out DIR` says where), and `--record` stores it.
 
 Three columns: the paper's number; **ours**, the method as the paper writes it, with what it leaves open chosen in
 `sartor/papers/recipes/NAME.toml` and nothing chosen on test data, unless the paper itself says that it does (a remark
@@ -116,7 +123,11 @@ and what the paper leaves open; below each table the paper's claims, and in how 
 def document(folder: Path = RESULTS) -> str:
     """The text of docs/reproductions.md."""
     found = [(load(name)[0], table) for name in names() if (table := stored(name, folder=folder)) is not None]
-    return "\n".join([INTRODUCTION, _overview(found), *(_section(e, table) for e, table in found)])
+    tables = {e.name: table for e, table in found}
+    known = {name: load(name)[0] for name in names()}
+    opening = claims_table.markdown(claims_table.entries(known, tables.get), set(known))
+    sections = (_section(e, tables[n]) if n in tables else _not_yet(e) for n, e in known.items())
+    return "\n".join([HEAD, opening, INTRODUCTION, _overview(found), *sections])
 
 
 def _overview(found: Sequence[tuple[Experiment, Mapping[str, Any]]]) -> str:
@@ -137,6 +148,22 @@ def _size(table: Mapping[str, Any]) -> str:
     return f"{size}, {seeds}{reduced}{missing}"
 
 
+def _not_yet(experiment: Experiment) -> str:
+    """An experiment of which nothing is stored: what it is, and what there is to know of it."""
+    e = experiment
+    out = [f"## {e.name}", "", f"{e.title}. {e.about}".strip(), "", f"`sartor reproduce {e.name}`: not run yet.", ""]
+    return "\n".join([*out, *_notes(e)]) + "\n"
+
+
+def _notes(e: Experiment) -> list[str]:
+    """What a reader must know of an experiment: what was chosen, what is not equal, what was wrong before."""
+    out = [*(f"- {line}" for line in e.remarks), ""] if e.remarks else []
+    out += [f"**Not equal.** {e.unequal}", ""] if e.unequal else []
+    if e.mended:
+        out += ["**Mended.** Earlier numbers had a mistake of ours:", "", *(f"- {line}" for line in e.mended), ""]
+    return out
+
+
 def _section(experiment: Experiment, table: Mapping[str, Any]) -> str:
     e = experiment
     source = ", ".join(filter(None, [table["paper"], table["where"]]))
@@ -149,7 +176,7 @@ def _section(experiment: Experiment, table: Mapping[str, Any]) -> str:
     ]
     said = claims(e)
     out += [f"**In short.** {in_short(table, said)}", ""]
-    out += [*(f"- {line}" for line in e.remarks), ""] if e.remarks else []
+    out += _notes(e)
     picture = _figure(table)
     out += [f"![{e.title}]({picture.relative_to(DOCUMENT.parent).as_posix()})", ""] if picture.exists() else []
     out += [_folded(markdown(table), len(table["cells"]))]

@@ -22,12 +22,19 @@ OWN = (
     "cells",
     "quick",
     "remarks",
+    "unequal",
+    "mended",
     "questions",
     "figure",
     "like",
     "without",
     "paper",
 )  # what `like` does not take over
+
+
+# What a claim is about. All but accuracy and its curve are best if low; `values.measured` says what they are.
+Measure = Literal["accuracy", "spread", "loss_var", "training_loss", "training_curve", "accuracy_curve", "wobble"]
+HIGH = ("accuracy", "accuracy_curve")
 
 
 class _Part(BaseModel):
@@ -84,7 +91,13 @@ class Claim(_Part):
     where: str = ""
     orders: list[list[Table]] = []  # each: kinds of cells, the one that should be best first
     of: Table = {}  # only among cells of this kind
-    measure: Literal["accuracy", "spread", "loss_var"] = "accuracy"  # the last two, over clients, are best if low
+    measure: Measure = "accuracy"
+    claimed: list[float] = []  # of each order the difference that the paper gives, in points
+    least: float | None = None  # every cell of this kind has at least so many percent
+    within: float | None = None  # "similar", "comparable": the second is at most so many points better
+    fair: str = ""  # an experiment in which the same cells have equal gradients and grids
+    theory: list[str] = []  # checks of `sartor theory` that decide it
+    undecidable: str = ""  # why no order of cells can decide it here
 
 
 class Experiment(_Part):
@@ -109,8 +122,10 @@ class Experiment(_Part):
     authors: Authors | None = None
     quick: Quick = Quick()
     cells: list[Table] = []
-    figure: Literal["robustness", "fairness", "rounds", "weights", "agreement"] | None = None
+    figure: Literal["robustness", "fairness", "rounds", "accuracy", "weights", "agreement"] | None = None
     remarks: list[str] = []
+    unequal: str = ""  # what methods that are compared do not have alike: gradients, who trains, settings tried
+    mended: list[str] = []  # mistakes of ours that were in earlier numbers: before and after
     questions: list[Claim] = []  # our own
     folder: Path = FOLDER
 

@@ -28,7 +28,8 @@ def draw(path: Path, reproduction: Reproduction, table: Mapping[str, Any]) -> bo
         "agreement": lambda f: _agreement(f, good),
         "robustness": lambda f: _robustness(f, good),
         "fairness": lambda f: _fairness(f, good),
-        "rounds": lambda f: _rounds(f, reproduction),
+        "rounds": lambda f: _rounds(f, reproduction, "training", "loss"),
+        "accuracy": lambda f: _rounds(f, reproduction, "accuracy", "accuracy"),
         "weights": lambda f: _weights(f, reproduction),
     }
     if not makers[kind](figure):
@@ -153,8 +154,9 @@ def _finished(reproduction: Reproduction) -> list[tuple[ColumnRuns, dict[str, An
     return found
 
 
-def _rounds(figure: Any, reproduction: Reproduction) -> bool:
-    """Test loss over rounds (first seed), a panel for each data set, place in the paper and model."""
+def _rounds(figure: Any, reproduction: Reproduction, wanted: str, instead: str) -> bool:
+    """A column of the history over rounds (first seed), or another where that was not computed; a panel for each data
+    set, place in the paper and model."""
     finished = _finished(reproduction)
     panels = list(
         dict.fromkeys(
@@ -166,6 +168,7 @@ def _rounds(figure: Any, reproduction: Reproduction) -> bool:
     )[:_MOST]
     if not panels:
         return False
+    shown = wanted if all(wanted in m for _, run in finished for m in _two(run).values()) else instead
     names = list(dict.fromkeys(_keys(e) for e, _ in finished))
     axes = _panels(figure, [", ".join(p) for p in panels])
     for a, (dataset, where, model) in zip(axes, panels, strict=True):
@@ -173,11 +176,16 @@ def _rounds(figure: Any, reproduction: Reproduction) -> bool:
             cell = e.column.cell
             if (cell.keys["dataset"], cell.where) == (dataset, where) and model in run["models"]:
                 look = _look(names, _keys(e)) | {"marker": ""}
-                a.plot(run["rounds"], run["models"][model]["loss"], label=_keys(e), linewidth=1.2, **look)
+                a.plot(run["rounds"], run["models"][model][shown], label=_keys(e), linewidth=1.2, **look)
         a.set_xlabel("round")
-        a.set_ylabel("test loss")
+        a.set_ylabel({"training": "training loss", "loss": "test loss", "accuracy": "test accuracy"}[shown])
     _legend(figure, axes)
     return True
+
+
+def _two(run: Mapping[str, Any]) -> dict[str, Any]:
+    """The personal and the global model's columns, where there are such."""
+    return {k: v for k, v in run["models"].items() if k in ("personal", "global")}
 
 
 def _keys(entry: ColumnRuns) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .claims import AUTHORS, cases, our_columns
-from .experiment import Claim
+from .experiment import HIGH, Claim
 from .values import AGREES, HIGHER, LOWER, NOT_RUN
 
 QUICK = "Too few rounds and seeds to say what comes out: this size shows that it runs."
@@ -42,7 +42,7 @@ def _claims(table: Mapping[str, Any], claims: Sequence[Claim]) -> str:
     parts = []
     for column, word in our_columns(table):
         found = [(c.measure, cases(table["cells"], c, order, column)) for c in claims for order in c.orders]
-        held = [(sum(case.holds(m != "accuracy") for case in some), len(some)) for m, some in found if some]
+        held = [(sum(case.holds(m not in HIGH) for case in some), len(some)) for m, some in found if some]
         if held:
             every, none = sum(h == n for h, n in held), sum(h == 0 for h, _ in held)
             most = sum(n > h > n / 2 for h, n in held)

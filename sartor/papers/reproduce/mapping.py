@@ -12,6 +12,7 @@ from typing import Any
 
 from ...errors import need, unknown
 from ...run.assemble import resolve
+from ...run.named_parts import dotted
 from ...run.recipe import SETTINGS, Recipe
 from .cells import PaperCell, all_cells, base, matches, outline
 from .experiment import Experiment, Reading, Rule, Table, merged
@@ -109,8 +110,8 @@ class TableColumn:
             return [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
         if self.authors and self.tuned_on == "none":
             return [{}]
-        given = {**self.experiment.methods.get(self.cell.keys["method"], {}), **self.cell.settings}
-        untuned = {k: v for k, v in self._tune().items() if k != "by" and k.partition(".")[0] not in given}
+        given = dotted({**self.experiment.methods.get(self.cell.keys["method"], {}), **self.cell.settings})
+        untuned = {k: v for k, v in self._tune().items() if k != "by" and k not in given}
         untuned = {k: v for k, v in untuned.items() if self.cell.keys.get(k, "best") == "best"}
         return [{k: v[len(v) // 2] for k, v in untuned.items()}]
 
@@ -142,6 +143,8 @@ class TableColumn:
         run, own = merged(run, self.cell.run), merged(own, self.cell.settings)
         if self.size.quick:
             run = merged(merged(run, e.quick.run), _of(e.quick.datasets, dataset))
+        if "aggregator" in run:
+            run["aggregator"] = with_expected(run["aggregator"], run.get("cohort"), run.get("attackers", 0.0))
         method = own.pop("method", method)  # the authors' version of it
         return {"diagnostics": False, **run, **self.size.instead, "method": method, "settings": own}
 
@@ -188,6 +191,23 @@ def place(keys: Mapping[str, Any]) -> tuple[Table, Table]:
         else:
             settings[RENAMED.get(key, key)] = value
     return run, settings
+
+
+def with_expected(aggregator: str, cohort: int | None, attackers: float) -> str:
+    """An aggregator of a server that knows how many malicious clients to expect in a round (Ditto, D.4).
+
+    {malicious} and {benign} are those of the cohort, {krum} at most what Krum's own condition n ≥ 2f + 3 allows.
+    """
+    if "{" not in aggregator:
+        return aggregator
+    need(cohort is not None, f"{aggregator} says what is expected in a cohort; the run has none.")
+    assert cohort is not None
+    malicious = round(cohort * attackers)
+    known = {"malicious": malicious, "benign": cohort - malicious, "krum": min(malicious, (cohort - 3) // 2)}
+    try:
+        return aggregator.format(**known)
+    except (KeyError, IndexError, ValueError) as e:
+        raise unknown("number of clients in an aggregator", aggregator, [f"{{{k}}}" for k in known]) from e
 
 
 def key_of(recipe: Recipe) -> str:

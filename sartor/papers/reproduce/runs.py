@@ -188,6 +188,7 @@ class _History:
         self.rounds: list[int] = []
         self.bytes: list[int] = []
         self.models: dict[str, dict[str, list[float | None]]] = {}
+        self.everyone: dict[str, list[float | None]] = {}  # what a server sees that does not know who is hostile
 
     def look(self, result: Result, clients: Clients) -> None:
         """Take the last evaluated round, where it is new."""
@@ -196,6 +197,9 @@ class _History:
         line, run = result.history[-1], result.run
         self.rounds.append(line["round"])
         self.bytes.append(line["bytes_up"] + line["bytes_down"])
+        for name, value in line.get("training", {}).items():
+            if name.endswith("_everyone"):
+                self.everyone.setdefault(name.removesuffix("_everyone"), []).append(_short(value))
         scores = with_hybrid(run.scores)
         for model, found in judge(scores, clients.counts("test"), ~run.hostile).items():
             if found is None:
@@ -204,9 +208,12 @@ class _History:
             for name, key in COLUMNS.items():
                 columns[name].append(_short(found[key]))
             columns["validation"].append(_validation(scores, model))
+            if (loss := line.get("training", {}).get(f"{model}_loss")) is not None:
+                columns.setdefault("training", []).append(_short(loss))
 
     def columns(self) -> dict[str, Any]:
-        return {"rounds": self.rounds, "bytes": self.bytes, "models": self.models}
+        seen = {"everyone": self.everyone} if self.everyone else {}
+        return {"rounds": self.rounds, "bytes": self.bytes, "models": self.models, **seen}
 
 
 def _validation(scores: dict[str, np.ndarray], model: str) -> float | None:

@@ -10,10 +10,12 @@ from typing import Any
 
 from ...errors import SartorError
 from .cells import PaperCell, about, papers
+from .claims import measures
 from .experiment import Experiment, Table
 from .mapping import Size, TableColumn
 from .runs import FinishedRuns, Job, Moment, Player, job_of
 from .values import NOT_RUN, Value, over_seeds, score, stored_value, together, verdict
+from .work import work_of
 
 
 @dataclass
@@ -126,7 +128,7 @@ class ColumnRuns:
         good = [r for r in there if "error" not in r]
         if not good and before is None:
             return None, f"failed: {there[0]['error']}" if there else NOT_RUN
-        value = over_seeds(good, cell, self.column.reading) if good else None
+        value = over_seeds(good, cell, self.column.reading, measures(self.column.experiment)) if good else None
         if good and value is None:
             return None, f"failed: {cell.keys['method']} has no {cell.model} model"
         both = together(before, value) if before and value else before or value
@@ -223,9 +225,20 @@ class Reproduction:
             row |= {f"loss_var{name}": _round(value and value.loss_var), f"round{name}": value.round if value else None}
             row |= {f"tuned{name}": entry.tuned if entry else None, f"untuned{name}": entry.untuned if entry else None}
             row |= {f"each{name}": {k: _round(v) for k, v in value.each.items()} if value else None}
+            more = {k: {s: _round(v) for s, v in each.items()} for k, each in value.more.items()} if value else None
+            row |= {f"more{name}": more or None}
             row |= {f"of{name}": entry.column.fingerprint if entry and value else None}
+        row |= {"work": self._work(cell) if written else None}
         row |= {"row": cell.row, "where": cell.where, "doubtful": cell.doubtful, "differs": cell.differs}
         return row
+
+    def _work(self, cell: PaperCell) -> list[float] | None:
+        """What its method is given, as written."""
+        column = self.entries[cell.combination, False].column
+        try:
+            return [*work_of([column.recipe(variant, 0) for variant in column.variants])]
+        except SartorError:  # a method or model that the small federation does not suit
+            return None
 
     def _outcome(self, cell: PaperCell, authors: bool) -> tuple[Value | None, str]:
         entry = self.entries.get((cell.combination, authors))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ class Value(NamedTuple):
     loss_var: float | None
     round: float | None  # that was read, mean over seeds
     each: dict[str, float]  # of every seed that has a number
+    more: Mapping[str, Mapping[str, float]] = MappingProxyType({})  # other measures of claims, of every seed
 
 
 def where_in(run: Mapping[str, Any], model: str, reading: Reading, budget: float | None = None) -> int | None:
@@ -61,8 +63,31 @@ def one(run: Mapping[str, Any], cell: PaperCell, reading: Reading) -> dict[str, 
     return {"value": column[_kind(reading)][at], "round": _round(run, at), **found}
 
 
-def over_seeds(runs: Sequence[Mapping[str, Any]], cell: PaperCell, reading: Reading) -> Value | None:
-    """The mean over runs with different seeds; None where the method has no such model."""
+def measured(run: Mapping[str, Any], cell: PaperCell, reading: Reading, measure: str) -> float | None:
+    """Another measure of a run, as a fraction: the spread of accuracy or the variance of losses over clients, or the
+    training loss in the round that is read; over the curve of evaluated rounds the mean of training loss or accuracy
+    (how fast it gets there), or the wobble: how much accuracy changes from one to the next in the second half."""
+    model = "oracle" if cell.model == "chosen" and reading.choice == "test" else cell.model
+    column = run["models"].get(model)
+    if column is None:
+        return None
+    if measure in ("spread", "loss_var", "training_loss"):
+        kept = column.get({"spread": "std", "training_loss": "training"}.get(measure, measure))
+        at = where_in(run, model, reading, cell.budget)
+        return None if at is None or kept is None else kept[at]
+    curve = column.get("training") if measure == "training_curve" else column[_kind(reading)]
+    if curve is None or None in curve:
+        return None
+    if measure == "wobble":
+        late = np.abs(np.diff(curve[len(curve) // 2 :]))
+        return float(late.mean()) if len(late) else None
+    return float(np.mean(curve))
+
+
+def over_seeds(
+    runs: Sequence[Mapping[str, Any]], cell: PaperCell, reading: Reading, measures: Iterable[str] = ()
+) -> Value | None:
+    """The mean over runs with different seeds, and other measures of each; None where the method has no such model."""
     found = [one(run, cell, reading) for run in runs]
     if not found or any(f is None for f in found):
         return None
@@ -80,14 +105,22 @@ def over_seeds(runs: Sequence[Mapping[str, Any]], cell: PaperCell, reading: Read
         _mean(there, "loss_var"),
         _mean(there, "round"),
         {str(run["recipe"]["seed"]): scale * f["value"] for run, f in pairs if f["value"] is not None},
+        {name: found for name in measures if (found := _of_seeds(runs, cell, reading, name))},
     )
+
+
+def _of_seeds(runs: Sequence[Mapping[str, Any]], cell: PaperCell, reading: Reading, name: str) -> dict[str, float]:
+    values = {str(run["recipe"]["seed"]): measured(run, cell, reading, name) for run in runs}
+    scale = 1.0 if "loss" in name or name == "training_curve" else UNITS.get(cell.unit, 1.0)
+    return {seed: scale * value for seed, value in values.items() if value is not None}
 
 
 def stored_value(row: Mapping[str, Any], which: str) -> Value:
     """The number that a row of a stored table has in a column ("" or "_authors")."""
     each, seeds = row[f"each{which}"], row[f"seeds{which}"]
     spread, loss, loss_var, at = (row.get(f"{key}{which}") for key in ("spread", "loss", "loss_var", "round"))
-    return Value(row.get(f"ours{which}"), row.get(f"std{which}"), seeds, spread, loss, loss_var, at, dict(each))
+    more = dict(row.get(f"more{which}") or {})
+    return Value(row.get(f"ours{which}"), row.get(f"std{which}"), seeds, spread, loss, loss_var, at, dict(each), more)
 
 
 def together(first: Value, second: Value) -> Value:
@@ -109,6 +142,7 @@ def together(first: Value, second: Value) -> Value:
         mean(first.loss_var, second.loss_var),
         mean(first.round, second.round),
         each,
+        {k: {**first.more[k], **second.more[k]} for k in first.more if k in second.more},
     )
 
 

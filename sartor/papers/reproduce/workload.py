@@ -69,19 +69,25 @@ def seconds(recipe: Recipe) -> float:
         each = multiplications(model, name)
     except SartorError:
         return 0.0
-    solver = {"epochs": 1, "batch": 20, **recipe.solver, **_inner(recipe.settings, "solver")}
+    own = _inner(recipe.settings, "solver")
+    only_then = recipe.settings.get("joint") is False  # Ditto's second solver: v is found when it is scored
+    trained = _inner(recipe.settings, "global_solver") if only_then else own
+    solver = {"epochs": 1, "batch": 20, **recipe.solver, **trained}
     samples = n * recipe.parts[0] / m
     batches = math.ceil(samples / solver["batch"])
     steps = solver.get("steps") or solver["epochs"] * batches
     seen = steps * min(solver["batch"], samples)
-    everyone = recipe.settings.get("train_all") or recipe.method == "local"
+    everyone = recipe.settings.get("train_all") or recipe.method == "local" or recipe.method.endswith("-everyone")
     asked = m if everyone else recipe.cohort or m
-    often = recipe.settings.get("R", 1) * (2 if recipe.method in ("ditto", "apfl") else 1)
+    two_models = recipe.method.removeprefix("authors.") in ("ditto", "ditto-everyone", "apfl") and not only_then
+    often = recipe.settings.get("R", 1) * (2 if two_models else 1)
     training = recipe.rounds * asked * often * (3 * seen * each / SPEED + steps * STEP)
     looks = math.ceil(recipe.rounds / recipe.evaluate_every)
     tuned = _inner(recipe.settings, "finetune")
     after = tuned.get("epochs", 0) * 3 * n * recipe.parts[0] if tuned else 0
+    after += 3 * m * own.get("steps", 0) * min(solver["batch"], samples) if only_then else 0
     looking = looks * each / SPEED * (2 * n * (1 - recipe.parts[0]) + after)
+    looking += looks * m * own.get("steps", 0) * STEP if only_then else 0
     return float(START + training + looking)
 
 

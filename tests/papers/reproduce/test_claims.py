@@ -31,7 +31,7 @@ def order(*methods: str, **more: Any) -> Claim:
 
 
 def found(cells: list[dict[str, Any]], claim: Claim, column: str = WRITTEN) -> list[Case]:
-    return cases(cells, claim, claim.orders[0], column)
+    return [Case(c.name, c.values) for c in cases(cells, claim, claim.orders[0], column)]
 
 
 def test_cells_are_compared_within_a_data_set_and_a_model() -> None:

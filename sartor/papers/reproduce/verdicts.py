@@ -1,0 +1,208 @@
+"""Whether a claim of a paper holds, by one stated rule, from stored results and intervals over seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise, product
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import t as student
+
+from .claims import AUTHORS, WRITTEN, Case, cases
+from .experiment import HIGH, Claim, Experiment
+from .outputs import has_authors
+
+SEEDS = 3  # that an interval needs at least
+LEVEL = 0.005  # of accuracy: an interval this near to zero says that two are level; of a loss it is a share of it
+HOLDS, FAILS, ONLY, OPEN = "holds", "fails", "holds only", "not decided"
+
+RULE = f"""\
+A claim is an order of methods. It is held against every pair of numbers that differ in nothing else, by the
+differences over seeds, seed by seed (the same data and the same draws), with Student's interval; the intervals of one
+claim hold together at 95% (Bonferroni). *holds*: no interval lies on the wrong side of zero, none is open, and at
+least one lies on the right side. *fails*: there are intervals on the wrong side and none on the right side, or all
+say that the two are level (within half a point; of losses, half a hundredth). *holds only in k of n comparisons*:
+some lie on either side. *holds only with the authors' switches*: with the settings to which the authors' code amounts
+it holds, and as the paper is written it does not. *holds only in direction*: the order comes out, the size that the
+paper gives does not lie in the interval. *not decided*: everything else, among it all that was run with fewer than
+{SEEDS} seeds or in quick size only. A comparison that goes against a paper counts only where the method that it
+favours was given at least what the other was: gradients, fine-tuning, clients that train, settings to choose from
+(they are counted by playing them). Claims of theorems are decided by `sartor theory`. The interval that is shown is
+that of the mean of all differences, in points of accuracy unless it says otherwise."""
+
+
+class Comparison(NamedTuple):
+    """Two numbers of a case: the differences of each seed, positive where the claim says they should be."""
+
+    differences: list[float]
+    size: float  # of the numbers themselves
+    fair: bool = True  # whether the one that should be better was given at least what the other was
+
+
+class Standing(NamedTuple):
+    """What one column says of a claim."""
+
+    verdict: str
+    detail: str = ""
+
+
+class Decision(NamedTuple):
+    """What is written in the table."""
+
+    verdict: str
+    detail: str
+
+    def with_fair(self, other: Decision, name: str) -> Decision:
+        """The same, where another experiment asks it with equal gradients and settings to choose from."""
+        if other.verdict == OPEN:
+            return Decision(self.verdict, f"{self.detail}; with equal work (`{name}`) {OPEN}: {other.detail}")
+        told = f"with equal work (`{name}`) {other.detail}; at the printed settings {self.verdict}: {self.detail}"
+        printed = self.verdict == HOLDS or self.verdict.endswith("switches")
+        if other.verdict != HOLDS and printed:
+            return Decision(f"{ONLY} with the printed settings", told)
+        return Decision(other.verdict, told)
+
+
+def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+    """Student's interval of the mean."""
+    n = len(values)
+    half = float(student.ppf(0.5 + level / 2, n - 1)) * float(np.std(values, ddof=1)) / math.sqrt(n)
+    return float(np.mean(values)) - half, float(np.mean(values)) + half
+
+
+def comparisons(found: Sequence[Case], claim: Claim) -> Iterator[Comparison]:
+    """Every number of a member against every number of the next, over the seeds that both have."""
+    sign = 1.0 if claim.measure in HIGH else -1.0
+    for case in found:
+        members = [list(zip(each, work, strict=True)) for each, work in zip(case.each, case.work, strict=True)]
+        for first, second in pairwise(members):
+            for (a, mine), (b, theirs) in product(first, second):
+                seeds = sorted(set(a) & set(b))
+                size = float(np.mean([abs(v) for s in seeds for v in (a[s], b[s])])) if seeds else 0.0
+                yield Comparison([sign * (a[s] - b[s]) for s in seeds], size, at_least(mine, theirs))
+
+
+def at_least(mine: Sequence[float] | None, theirs: Sequence[float] | None) -> bool:
+    """Whether one was given at least the gradients, fine-tuning, training clients and settings of another."""
+    if mine is None or theirs is None:
+        return False
+    return all(a >= 0.99 * b for a, b in zip(mine, theirs, strict=True))
+
+
+def standing(claim: Claim, table: Mapping[str, Any], column: str) -> Standing:
+    """What a column of a stored table says."""
+    found = [cases(table["cells"], claim, order, column) for order in claim.orders]
+    groups = [list(comparisons(some, claim)) for some in found]
+    if claim.least is not None:
+        alone = _alone(table, claim, column)
+        groups.append([Comparison([v - claim.least / 100 for v in c.each[0][0].values()], 1.0) for c in alone])
+    n = sum(map(len, groups))
+    if n == 0:
+        return Standing(OPEN, "not run")
+    votes = [_vote(p, claim, 1 - 0.05 / n) for group in groups for p in group]
+    told, off = [], False
+    for i, group in enumerate(groups):
+        if known := [p for p in group if len(p.differences) >= SEEDS]:
+            low, high, middle = _over_all(known)
+            scale = 1.0 if "loss" in claim.measure or claim.measure == "training_curve" else 100.0
+            claimed = claim.claimed[i] if i < len(claim.claimed) else None
+            off |= claimed is not None and not low <= claimed / 100 <= high
+            text = f"{scale * middle:+.3g} [{scale * low:.3g}, {scale * high:.3g}]"
+            told.append(text + (f", the paper {claimed:+g}" if claimed is not None else ""))
+    return Standing(_verdict(votes, off), _detail(told, votes, groups))
+
+
+def _detail(told: Sequence[str], votes: Sequence[str], groups: Sequence[Sequence[Comparison]]) -> str:
+    """Intervals, how many comparisons there are, and which of them do not count."""
+    n, unfair = len(votes), votes.count("unfair")
+    seeds = [len(p.differences) for group in groups for p in group]
+    few = sum(s < SEEDS for s in seeds)
+    words = [*told, f"{n} comparison{'s' * (n != 1)}"]
+    words += [f"{few} of them with fewer than {SEEDS} seeds"] if few else []
+    words += [f"{unfair} against it with less work or tuning"] if unfair else []
+    return "; ".join(words)
+
+
+def _alone(table: Mapping[str, Any], claim: Claim, column: str) -> list[Case]:
+    """Every cell of the claim's kind by itself."""
+    there = [c for c in table["cells"] if c["differs"] is None]
+    return [case for c in there for case in cases([c], claim, [{"row": c["row"]}], column)]
+
+
+def _over_all(pairs: Sequence[Comparison]) -> tuple[float, float, float]:
+    """The interval and the mean of all differences, averaged for each seed first."""
+    n = min(len(p.differences) for p in pairs)  # seeds are sorted, and runs begin with the first
+    means = [float(np.mean([p.differences[s] for p in pairs])) for s in range(n)]
+    return *interval(means), float(np.mean(means))
+
+
+def _vote(pair: Comparison, claim: Claim, level: float) -> str:
+    if len(pair.differences) < SEEDS:
+        return "open"
+    low, high = interval(pair.differences, level)
+    if claim.within is not None:  # "comparable": not worse by more than that
+        margin = claim.within / 100
+        return "yes" if low > -margin else _against(pair) if high < -margin else "open"
+    near = LEVEL if claim.measure in HIGH else LEVEL * pair.size
+    if -near <= low <= 0 <= high <= near:
+        return "level"
+    return "yes" if low > 0 else _against(pair) if high < 0 else "open"
+
+
+def _against(pair: Comparison) -> str:
+    return "no" if pair.fair else "unfair"
+
+
+def _verdict(votes: Sequence[str], off: bool) -> str:
+    yes, no, level, n = votes.count("yes"), votes.count("no"), votes.count("level"), len(votes)
+    if no and yes:
+        return f"{ONLY} in {yes} of {n} comparisons"
+    if no:
+        return FAILS
+    if level == n:
+        return f"{FAILS}: level"
+    if "open" in votes or "unfair" in votes:
+        return OPEN
+    return f"{ONLY} in direction" if off else HOLDS
+
+
+def decided(
+    claim: Claim, experiment: Experiment | None, table: Mapping[str, Any] | None, theory: Mapping[str, Any]
+) -> Decision:
+    """The verdict on a claim, and the interval or the reason."""
+    if claim.theory:
+        return _by_theory(claim, theory)
+    if claim.undecidable:
+        return Decision(OPEN, claim.undecidable)
+    if not claim.orders and claim.least is None:
+        return Decision(OPEN, "no order of cells says it")
+    if table is None or experiment is None:
+        return Decision(OPEN, "not run yet")
+    if table["quick"]:
+        return Decision(OPEN, "quick size only")
+    written = standing(claim, table, WRITTEN)
+    theirs = standing(claim, table, AUTHORS) if has_authors(table) else None
+    return _from_columns(written, theirs)
+
+
+def _from_columns(written: Standing, theirs: Standing | None) -> Decision:
+    also = "" if theirs is None else f"; with the authors' switches {theirs.verdict} ({theirs.detail})"
+    against = written.verdict.startswith(FAILS) or " comparisons" in written.verdict
+    if theirs is not None and theirs.verdict == HOLDS and against:
+        return Decision(f"{ONLY} with the authors' switches", f"{theirs.detail}; as written {written.detail}")
+    return Decision(written.verdict, f"{written.detail}{also}")
+
+
+def _by_theory(claim: Claim, theory: Mapping[str, Any]) -> Decision:
+    """A check, or a row of it as "check: what"."""
+    found = []
+    for name in claim.theory:
+        check, _, what = name.partition(": ")
+        if check not in theory:
+            return Decision(OPEN, f"sartor theory {check} is not recorded")
+        rows = [r for r in theory[check]["rows"] if r["what"] == what]
+        found.append(all(r["agrees"] for r in rows) if what else theory[check]["agrees"])
+    names = dict.fromkeys(name.partition(": ")[0] for name in claim.theory)
+    return Decision(HOLDS if all(found) else FAILS, ", ".join(f"`sartor theory {name}`" for name in names))
