@@ -19,6 +19,7 @@ from .options import Json, takes
 federation = typer.Typer(help="Prepare a real federation, show its progress, export its models.")
 app.add_typer(federation, name="federation")
 KitFolder = Annotated[Path, typer.Argument(help="a folder made by sartor federation init")]
+WorkFolder = Annotated[Path, typer.Argument(help="a kit, or a folder in which a server or site works")]
 HealthPort = Annotated[
     int | None, typer.Option(help="answer /healthz and /metrics on this port of 127.0.0.1  [not]", show_default=False)
 ]
@@ -90,6 +91,36 @@ def federation_export(
 
     lines = commands.export(kit, folder)
     print(json.dumps(lines, indent=1, ensure_ascii=False) if as_json else printable("\n".join(lines)))
+
+
+@federation.command("backup")
+def federation_backup(
+    work: WorkFolder,
+    file: Annotated[Path, typer.Option("--out", help="a new file for the backup")],
+) -> None:
+    """Save the state of a server or site: checkpoints, ledgers, audit log, models.
+
+    It may run meanwhile. Keys and logs are not saved.
+    """
+    _needs_nvflare()
+    from ..federation.backup import back_up
+
+    print(printable(back_up(work, file)))
+
+
+@federation.command("restore")
+def federation_restore(
+    file: Annotated[Path, typer.Argument(help="a file made by sartor federation backup")],
+    work: Annotated[Path, typer.Option("--out", help="the kit, or the work folder, that gets the state")],
+    nothing_since: Annotated[
+        bool, typer.Option("--nothing-since", help="I know that the site has answered nothing after the backup")
+    ] = False,
+) -> None:
+    """Put the state of a server or site back, never an older ledger or audit log over a newer one."""
+    _needs_nvflare()
+    from ..federation.backup import restore
+
+    print(printable(restore(file, work, nothing_since)))
 
 
 @app.command()

@@ -29,7 +29,7 @@ class ServerJob(ServerSide):
 
     def lead(self, kit: Path, transport: Transport) -> None:
         place = kit / PLACE
-        about, plan = Kit.load(kit, "server"), read_json(place / PLAN)
+        about, plan, events = Kit.load(kit, "server"), read_json(place / PLAN), EventLog(place, "server")
         lead = Coordinator(
             name=about.federation,
             folder=place / RUN,
@@ -37,12 +37,12 @@ class ServerJob(ServerSide):
             sites=about.sites,
             transport=transport,
             waiting=Waiting(**plan["waiting"]),
-            say=Speaker(place, EventLog(place, "server")),
+            say=Speaker(place, events),
             joining=plan["joining"],
             authority=authority_of(kit),
         )
         try:
-            play(lead, place)
+            play(lead, place, events)
         except SartorError as e:
             write_text(place / ERROR, str(e))  # the supervisor says it and stops: asking again would not help
             raise

@@ -18,8 +18,8 @@ STATUS, LOG, RUN = "status.json", "log.txt", "run"
 _LOCK = 60.0  # seconds to wait for an earlier process to go
 
 
-def play(lead: Coordinator, place: Path) -> None:
-    """Lead a run to its end, alone in its folder; its status is kept there."""
+def play(lead: Coordinator, place: Path, events: EventLog | None = None) -> None:
+    """Lead a run to its end, alone in its folder; its status is kept there, and each round is an event."""
     rounds = lead.recipe.rounds
     status: dict[str, Any] = {"state": "joining", "round": 0, "rounds": rounds, "silent": {}}
     write_json(place / STATUS, status)
@@ -31,6 +31,10 @@ def play(lead: Coordinator, place: Path) -> None:
             run = result.run
             status |= {"seconds": run.seconds, "bytes_sent": run.bytes_down, "bytes_received": run.bytes_up}
             write_json(place / STATUS, status)
+            if events is not None and run.round:
+                answers = {"answers": lead.hub.counts["answers"], "refusals": sum(lead.hub.refusals.values())}
+                numbers = {k: status[k] for k in ("round", "rounds", "seconds", "bytes_sent", "bytes_received")}
+                events.add("round", **numbers, **answers, silent=[s for s, times in lead.hub.silent.items() if times])
             if result.run.round:
                 lead.say(f"round {result.run.round} of {rounds}")
     write_json(place / STATUS, status | {"state": "finished"})
