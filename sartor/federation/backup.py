@@ -21,7 +21,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Literal, TypedDict
+from typing import IO, Any, Literal
+
+from typing_extensions import TypedDict
 
 from .. import __version__
 from ..errors import SartorError, need, reason

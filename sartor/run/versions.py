@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import __version__
 from ..errors import SartorError, need, readable
+from .recipe import SETTINGS
 
 VERSION = __version__
 # Its own, and the one before. A version that cannot read the folders of the one before it is a mistake:
@@ -33,6 +34,8 @@ def check_same(theirs: object, who: str, mine: str) -> None:
 
 
 def continued(terms: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The terms of a run that began with this version or the one before, as this version writes them."""
+    """The terms of a run that began with this version or the one before, as this version writes them: a setting that
+    there was not yet has its default."""
     check_reads(terms.get("sartor", UNMARKED), where)
-    return {**terms, "sartor": VERSION}
+    new = {name: about.default for name, about in SETTINGS.items() if not (about.free or about.own)}
+    return new | {**terms, "sartor": VERSION}
