@@ -40,13 +40,19 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in files}
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory, paths: dict[str, Path]) -> Path:
+    folder = tmp_path_factory.mktemp("once")
+    played(Federation(folder / "fed", PRIVATE, paths), 1)
+    back_up(folder / "fed" / "b", folder / "b.backup")
+    return folder
+
+
 @pytest.fixture
-def site(tmp_path: Path, paths: dict[str, Path]) -> tuple[Federation, Path]:
+def site(once: Path, tmp_path: Path, paths: dict[str, Path]) -> tuple[Federation, Path]:
     """A private federation after one of its three rounds, and a backup of its site b."""
-    fed = Federation(tmp_path / "fed", PRIVATE, paths)
-    played(fed, 1)
-    back_up(tmp_path / "fed" / "b", tmp_path / "b.backup")
-    return fed, tmp_path / "b.backup"
+    shutil.copytree(once, tmp_path, dirs_exist_ok=True)
+    return Federation(tmp_path / "fed", PRIVATE, paths), tmp_path / "b.backup"
 
 
 def test_a_run_goes_on_from_backups_to_the_same_bytes(
