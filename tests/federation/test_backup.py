@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
+import commandline
 import pytest
 from sites import NAMES, QUICK, Federation, vectors
 
@@ -245,3 +246,19 @@ def test_a_backup_of_a_later_version_says_so(site: tuple[Federation, Path]) -> N
             archive.writestr(name, data)
     with pytest.raises(SartorError, match="was made by a later version of Sartor; this is"):
         restore(file, fed.folder / "new")
+
+
+def test_from_the_command_line(site: tuple[Federation, Path], tmp_path: Path) -> None:
+    fed, _ = site
+    done = commandline.sartor("federation", "backup", fed.folder / "b", "--out", tmp_path / "new.backup")
+    last = verified(fed.folder / "b")[-1]["hash"]
+    assert done.code == 0 and f"the last with hash {last}" in done.out
+    played(fed, 2)
+    line = commandline.refused("federation", "restore", tmp_path / "new.backup", "--out", fed.folder / "b")
+    assert "would take back what 1 client spent in its ledger of privacy. Keep what is there." in line
+    moved = ("federation", "restore", tmp_path / "new.backup", "--out", tmp_path / "moved", "--nothing-since")
+    assert commandline.sartor(*moved).code == 0 and (tmp_path / "moved" / LEDGER).exists()
+    (tmp_path / "new.backup").write_bytes(b"")
+    assert "is damaged or no backup" in commandline.refused(*moved[:-1])
+    none = commandline.refused("federation", "backup", tmp_path / "nowhere", "--out", tmp_path / "x")
+    assert "nowhere is not a work folder" in none

@@ -14,11 +14,13 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import commandline
 import psutil
 import pytest
 from sites import NAMES, QUICK, Federation
 
 from sartor.errors import SartorError
+from sartor.federation import kits
 from sartor.federation.health import STARTING, Health, memory_limit, resident
 from sartor.federation.health_port import served
 from sartor.federation.limits import SiteLimits
@@ -210,3 +212,18 @@ def test_memory_is_that_of_a_process_and_all_it_started() -> None:
     assert resident(2**30) is None
     limit = memory_limit()
     assert limit is None or limit > 0
+
+
+def test_wrong_options_end_a_start_in_a_line(tmp_path: Path, port: int) -> None:
+    pytest.importorskip("nvflare")
+    kits.make("trial", f"localhost:{free_port()}", ["a"], tmp_path / "kits")
+    (tmp_path / "recipe.toml").write_text('method = "flame"\n')
+    start = ("server", tmp_path / "kits" / "server", "--recipe", tmp_path / "recipe.toml")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        assert f"--health-port {port} cannot be had" in commandline.refused(*start, "--health-port", port)
+    assert "--health-port is a port, 1 to 65535; got 70000" in commandline.refused(*start, "--health-port", 70000)
+    linger = commandline.refused(*start, "--health-port", port, "--health-linger", -1)
+    assert "--health-linger is a number of seconds, 0 to 86400; got -1" in linger
+    assert "--log to be one of 'text', 'json'; got 'yaml'" in commandline.refused(*start, "--log", "yaml")
