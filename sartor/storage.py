@@ -40,7 +40,7 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
                 os.fsync(f.fileno())
         os.replace(temporary, path)
         if durable:
-            _sync(path.parent)
+            sync_folder(path.parent)
     except (OSError, SafetensorError) as e:
         raise SartorError(
             f"cannot write {path}: {reason(e)}. What was saved there before is unharmed; "
@@ -51,7 +51,7 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
             temporary.unlink()
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """See to it that the new name is on the disk, too: who answers after a write must not find the old file again."""
     handle = os.open(folder, os.O_RDONLY)
     try:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import need, printable
+from ..errors import need, one_of, printable
 from ..federation.limits import LIMITS
 from .console import app, out
 from .options import Json, takes
@@ -19,11 +19,22 @@ from .options import Json, takes
 federation = typer.Typer(help="Prepare a real federation, show its progress, export its models.")
 app.add_typer(federation, name="federation")
 KitFolder = Annotated[Path, typer.Argument(help="a folder made by sartor federation init")]
+WorkFolder = Annotated[Path, typer.Argument(help="a kit, or a folder in which a server or site works")]
+HealthPort = Annotated[
+    int | None, typer.Option(help="answer /healthz and /metrics on this port of 127.0.0.1  [not]", show_default=False)
+]
+HealthLinger = Annotated[float, typer.Option(help="seconds for which these still answer after the end")]
+LogFormat = Annotated[str, typer.Option("--log", help="what is said meanwhile: text, or json (a line for each event)")]
 
 
 def _saying(as_json: bool) -> Callable[[str], None]:
     """Where a federation says what happens: beside the result, where that is to be read by a program."""
     return lambda text: print(printable(text), file=sys.stderr if as_json else sys.stdout, flush=True)
+
+
+def _as_events(log: str) -> bool:
+    one_of("sartor", "--log", log, ("text", "json"))
+    return log == "json"
 
 
 def _needs_nvflare() -> None:
@@ -82,6 +93,36 @@ def federation_export(
     print(json.dumps(lines, indent=1, ensure_ascii=False) if as_json else printable("\n".join(lines)))
 
 
+@federation.command("backup")
+def federation_backup(
+    work: WorkFolder,
+    file: Annotated[Path, typer.Option("--out", help="a new file for the backup")],
+) -> None:
+    """Save the state of a server or site: checkpoints, ledgers, audit log, models.
+
+    It may run meanwhile. Keys and logs are not saved.
+    """
+    _needs_nvflare()
+    from ..federation.backup import back_up
+
+    print(printable(back_up(work, file)))
+
+
+@federation.command("restore")
+def federation_restore(
+    file: Annotated[Path, typer.Argument(help="a file made by sartor federation backup")],
+    work: Annotated[Path, typer.Option("--out", help="the kit, or the work folder, that gets the state")],
+    nothing_since: Annotated[
+        bool, typer.Option("--nothing-since", help="I know that the site has answered nothing after the backup")
+    ] = False,
+) -> None:
+    """Put the state of a server or site back, never an older ledger or audit log over a newer one."""
+    _needs_nvflare()
+    from ..federation.backup import restore
+
+    print(printable(restore(file, work, nothing_since)))
+
+
 @app.command()
 def server(
     kit: KitFolder,
@@ -94,6 +135,9 @@ def server(
         int, typer.Option(help="timeouts in a row after which the server no longer waits for a site")
     ] = 3,
     join_timeout: Annotated[float, typer.Option(help="seconds to wait for all sites before the first round")] = 600.0,
+    health_port: HealthPort = None,
+    health_linger: HealthLinger = 0.0,
+    log: LogFormat = "text",
     as_json: Json = False,
 ) -> None:
     """Run the server of a federation.
@@ -101,20 +145,23 @@ def server(
     After a crash, start it again: it continues, with identical results.
     """
     _needs_nvflare()
+    from ..federation.health_port import served
     from ..federation.rounds import Waiting
     from ..federation.supervise_server import ServerSupervisor
     from ..report import terminal
     from ..storage import read_json
 
     waiting = Waiting(round_timeout, min_clients, leave_out_after)
-    left = ServerSupervisor(kit, recipe, waiting, join_timeout, _saying(as_json)).play()
-    rows, found = read_json(left / "clients.json"), read_json(left / "summary.json")
-    if as_json:
-        print(json.dumps(found, indent=1))
-        return
-    out.print(terminal.per_client(rows))
-    out.print(terminal.one_line(found))
-    out.print(f"everything is in {left}; personal models are at the sites", soft_wrap=True)
+    supervisor = ServerSupervisor(kit, recipe, waiting, join_timeout, _saying(as_json), _as_events(log))
+    with served(supervisor.health, health_port, health_linger):
+        left = supervisor.play()
+        rows, found = read_json(left / "clients.json"), read_json(left / "summary.json")
+        if as_json:
+            print(json.dumps(found, indent=1), flush=True)
+        elif log == "text":
+            out.print(terminal.per_client(rows))
+            out.print(terminal.one_line(found))
+            out.print(f"everything is in {left}; personal models are at the sites", soft_wrap=True)
 
 
 @app.command()
@@ -132,6 +179,9 @@ def client(
         Path | None, typer.Option(help="a TOML file with this site's limits, and share = each, mean or none")
     ] = None,
     connect_timeout: Annotated[float, typer.Option(help="seconds to try to reach the server")] = 600.0,
+    health_port: HealthPort = None,
+    health_linger: HealthLinger = 0.0,
+    log: LogFormat = "text",
     as_json: Json = False,
 ) -> None:
     """Take part in a federation with this site's data.
@@ -139,6 +189,7 @@ def client(
     After a crash, start it again: it continues, with identical results.
     """
     _needs_nvflare()
+    from ..federation.health_port import served
     from ..federation.limits import SiteLimits
     from ..federation.limits import policy as read_policy
     from ..federation.site import SiteConfig
@@ -166,5 +217,11 @@ def client(
         limits,
         given["task"],
     )
-    left = SiteSupervisor(kit, own, connect_timeout, _saying(as_json)).play()
-    print(json.dumps({"models": str(left)}) if as_json else f"finished: this site's models are in {left}")
+    supervisor = SiteSupervisor(kit, own, connect_timeout, _saying(as_json), _as_events(log))
+    with served(supervisor.health, health_port, health_linger):
+        left = supervisor.play()
+        if as_json or log == "text":
+            print(
+                json.dumps({"models": str(left)}) if as_json else f"finished: this site's models are in {left}",
+                flush=True,
+            )

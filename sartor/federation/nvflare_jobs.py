@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 from ..errors import SartorError
 from ..run.recipe import Recipe
-from ..storage import read_json, write_json, write_text
+from ..storage import read_json, write_text
 from .kits import Kit
+from .logs import EventLog
 from .masks import Identity, authority_of
 from .rounds.remote_engine import Transport, Waiting
 from .server import Coordinator
 from .site import Participant, SiteConfig
+from .site_meter import SiteMeter
 from .transports.nvflare import ServerSide, SiteSide
 from .work_folder import LOG, RUN, STATUS, Speaker, patiently, play
 
@@ -28,7 +29,7 @@ class ServerJob(ServerSide):
 
     def lead(self, kit: Path, transport: Transport) -> None:
         place = kit / PLACE
-        about, plan = Kit.load(kit, "server"), read_json(place / PLAN)
+        about, plan, events = Kit.load(kit, "server"), read_json(place / PLAN), EventLog(place, "server")
         lead = Coordinator(
             name=about.federation,
             folder=place / RUN,
@@ -36,12 +37,12 @@ class ServerJob(ServerSide):
             sites=about.sites,
             transport=transport,
             waiting=Waiting(**plan["waiting"]),
-            say=Speaker(place),
+            say=Speaker(place, events),
             joining=plan["joining"],
             authority=authority_of(kit),
         )
         try:
-            play(lead, place)
+            play(lead, place, events)
         except SartorError as e:
             write_text(place / ERROR, str(e))  # the supervisor says it and stops: asking again would not help
             raise
@@ -57,11 +58,10 @@ class SiteJob(SiteSide):
         self.lock.__enter__()
         own, identity = SiteConfig.of(read_json(place / OWN)), Identity.load(kit, site)
         self.member = Participant(site, place, own, log=say, identity=identity)
+        self.meter = SiteMeter(place, site)
 
     def answer(self, request: bytes) -> bytes:
+        began = time.monotonic()
         reply = self.member.answer(request)
-        site = self.member.site
-        state = "finished" if self.member.finished else "playing" if site else "joining"
-        status: dict[str, Any] = {"state": state, "counts": site.counts if site else {}, "time": time.time()}
-        write_json(self.place / STATUS, status)
+        self.meter.note(self.member, request, reply, time.monotonic() - began)
         return reply

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..errors import SartorError
 from ..run.privacy_account import composed_epsilon
 from ..storage import read_json, write_json
 from .limits import OverLimit, SiteLimits
@@ -43,7 +44,14 @@ Lines = dict[str, dict[str, PrivateMessages]]  # by client and run
 
 def _read(path: Path) -> Lines:
     found: dict[str, dict[str, Any]] = read_json(path) if path.exists() else {}
-    return {client: {run: PrivateMessages(**line) for run, line in runs.items()} for client, runs in found.items()}
+    try:
+        return {client: {run: PrivateMessages(**line) for run, line in runs.items()} for client, runs in found.items()}
+    except (TypeError, AttributeError) as e:
+        raise SartorError(f"{path} is not a ledger of privacy as Sartor writes it. Take it from a backup.") from e
+
+
+def _write(path: Path, lines: Lines) -> None:
+    write_json(path, {name: {run: vars(line) for run, line in runs.items()} for name, runs in lines.items()})
 
 
 class PrivacyLedger:
@@ -106,8 +114,7 @@ class PrivacyLedger:
             before = runs.get(self.run, self.new[name])
             runs[self.run] = replace(before, messages=before.messages + 1, last=round)
         if new:
-            plain = {name: {run: vars(line) for run, line in runs.items()} for name, runs in lines.items()}
-            write_json(self.path, plain)
+            _write(self.path, lines)
 
     def most(self) -> tuple[float, float]:
         """(in this run, in all runs) ε of the client that has spent most."""
@@ -125,6 +132,30 @@ def spent_in_all(folder: Path) -> dict[str, float]:
     """By client: ε of all runs in this folder at the δ that sites count with where they say no other."""
     lines = _read(folder / LEDGER)
     return {name: composed_epsilon([r.event() for r in runs.values()], DELTA) for name, runs in lines.items()}
+
+
+def later(folder: Path, copy: Path) -> list[str]:
+    """The clients of whom the ledger in `folder` has entries that the one in `copy` lacks."""
+    now, then = _read(folder / LEDGER), _read(copy / LEDGER)
+    new = PrivateMessages(0.0, 0, -1)
+    return [
+        name
+        for name, runs in now.items()
+        if any(line.messages > then.get(name, {}).get(run, new).messages for run, line in runs.items())
+    ]
+
+
+def charge_to_the_end(folder: Path, rounds: Mapping[str, int]) -> int:
+    """Enter for each run all messages that its agreed rounds could still bring, and how many clients that concerns.
+    The last round that was entered stays: if one of them is played again, that is another message."""
+    lines, charged = _read(folder / LEDGER), 0
+    for runs in lines.values():
+        more = {run: max(0, rounds.get(run, 0) - 1 - line.last) for run, line in runs.items()}
+        charged += any(more.values())
+        runs |= {run: replace(line, messages=line.messages + more[run]) for run, line in runs.items()}
+    if charged:
+        _write(folder / LEDGER, lines)
+    return charged
 
 
 def _words(name: str, spent: float, after: float, most: float, delta: float) -> str:

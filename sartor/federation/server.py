@@ -18,6 +18,7 @@ from ..data.tables.moments import Moments
 from ..engines.local import LocalEngine
 from ..errors import SartorError, Silent, need, readable
 from ..judge.metrics import score_ranges
+from ..run import versions
 from ..run.assemble import TYPES, assemble, complete
 from ..run.play import CHECKPOINT, play_recipe
 from ..run.recipe import Recipe
@@ -131,11 +132,15 @@ class Coordinator:
             found: dict[str, Any] = read_json(place)
             return found
         run = secrets.token_hex(16)
-        hello = Message("hello", run, note={"recipe": recipe.values()})
+        hello = Message("hello", run, note={"recipe": recipe.values(), "sartor": versions.VERSION})
         replies = self._ask(
             hello, self.sites, self.joining, self.waiting.clients, lambda site, reply: Joined.of(reply.note)
         )
         joined = {site: Joined.of(replies[site].note) for site in sorted(replies)}
+        for site in [site for site, own in joined.items() if own.version != versions.VERSION]:
+            has = readable(joined.pop(site).version, 32)
+            self._leave_out(site, f"it has Sartor {has} and the server {versions.VERSION}: install the same at both")
+        self._enough(len(joined), self.waiting.clients)
         agreed_on, others = table_schema.agree({site: own.schema for site, own in joined.items()})
         for site, why in others.items():
             self._leave_out(site, why)
@@ -214,8 +219,9 @@ class Coordinator:
             "largest": int(count.max()),
         }
         if "terms" in roster:
-            check(roster["terms"], note["terms"], "the run in this folder")
-        else:
+            before = versions.continued(roster["terms"], f"the run in {self.folder}")
+            check(before, note["terms"], "the run in this folder")
+        if roster.get("terms") != note["terms"]:
             write_json(self.folder / ROSTER, roster | {"terms": note["terms"]})
         return note
 
@@ -289,16 +295,17 @@ class Joined:
     schema: dict[str, Any]
     counts: list[list[int]]  # training, validation and test samples of each client
     instance_id: str
+    version: str = versions.UNMARKED
 
     @classmethod
     def of(cls, note: Mapping[str, Any]) -> Joined:
         """Read a site's words; Damaged where they are not what was asked for."""
-        counts, name = note.get("counts"), note.get("instance_id")
+        counts, name, version = note.get("counts"), note.get("instance_id"), note.get("sartor", versions.UNMARKED)
         if not isinstance(counts, list) or not 1 <= len(counts) <= _CLIENTS or not all(map(_three, counts)):
             raise Damaged("no numbers of samples")
         if not isinstance(name, str) or not 1 <= len(name) <= 64 or not name.isalnum():
             raise Damaged("no instance id")
-        return cls(table_schema.checked(note.get("schema")), counts, name)
+        return cls(table_schema.checked(note.get("schema")), counts, name, str(version))
 
 
 def _three(row: Any) -> bool:

@@ -20,6 +20,7 @@ from ..data.dataset import Agreed
 from ..engines.local import LocalEngine
 from ..engines.stateless import StatelessEngine
 from ..errors import SartorError, need, one_of
+from ..run import versions
 from ..run.assemble import TYPES, assemble, columns_of, parameters, privacy, samples_of, target_of
 from ..run.privacy_account import Samples
 from ..run.recipe import Recipe
@@ -42,6 +43,8 @@ from .rounds.remote_clients import GLOBAL, RemoteClients
 from .terms import downlinks, frozen_terms, shared, terms
 
 CURRENT = "run.json"  # which run a site takes part in
+SEAT = "seat.json"  # the secret that names this copy of a site
+WELCOME = "welcome.json"  # of a run: the terms that this site took
 MEASURED = "measured.json"  # of a run: which rows its statistics were told of
 
 
@@ -119,7 +122,7 @@ class Participant:
     @property
     def instance_id(self) -> str:
         """A secret of this folder, drawn once: a copy of the kit elsewhere does not have it."""
-        place = self.folder / "seat.json"
+        place = self.folder / SEAT
         if not place.exists():
             write_json(place, secrets.token_hex(16))
         return str(read_json(place))
@@ -199,6 +202,7 @@ class Participant:
 
     def _join(self, request: Message) -> Message:
         """What the server must know of this site before it can say who is who: columns and numbers of samples."""
+        self._check_version(request.note)
         recipe = self._recipe(request.note)
         own = self._split(recipe, self.table)
         self._check_terms(request.run, recipe, own)
@@ -206,8 +210,14 @@ class Participant:
             "schema": table_schema.of(self.table),
             "counts": np.diff(own.bounds, axis=1).tolist(),
             "instance_id": self.instance_id,
+            "sartor": versions.VERSION,
         }
         return Message("joined", request.run, note=note)
+
+    def _check_version(self, note: Mapping[str, Any]) -> None:
+        """Before anything else: another version may mean other things by the same words."""
+        theirs = note.get("sartor", versions.UNMARKED)
+        _told(lambda: versions.check_same(theirs, "the server", f"site {self.name}"))
 
     def _recipe(self, note: dict[str, Any]) -> Recipe:
         """The server's recipe, as a federation plays it."""
@@ -263,6 +273,7 @@ class Participant:
 
     def _enter(self, request: Message) -> Message:
         """Take the server's terms, once: they are kept with the run, and a run's terms do not change."""
+        self._check_version(request.note["terms"])
         place = self._place(request.run)
         site = self._build(request.run, request.note)
         if (told := place.with_name(MEASURED)).exists():
@@ -271,6 +282,7 @@ class Participant:
             need(same, "the run's columns or clients are not those of which this site told statistics.")
         if place.exists():
             before = read_json(place)
+            before["terms"] = versions.continued(before["terms"], f"the run in {place.parent}")
             _told(lambda: check(request.note["terms"], before["terms"], "the server"))
             good = agreed(before) == site.agreement and before["first"] == request.note["first"]
             need(good, "the run's clients or columns are not those that this site agreed on.")
@@ -286,14 +298,16 @@ class Participant:
         return Message("ready", request.run, self.site.agreement, note=note)
 
     def _again(self, run: str) -> None:
-        """A run that this site joined before it was last started."""
+        """A run that this site joined before it was last started. With another version it is welcomed anew."""
         joined = self._current().get("run") == run and self._place(run).exists()
-        self.site = self._build(run, read_json(self._place(run))) if joined else None
+        note = read_json(self._place(run)) if joined else {"terms": {}}
+        same = note["terms"].get("sartor") == versions.VERSION
+        self.site = self._build(run, note) if same else None
 
     def _place(self, run: str) -> Path:
         good = len(run) == 32 and all(c in "0123456789abcdef" for c in run)
         need(good, "a run's name is 32 hexadecimal digits.")
-        return self.folder / run / "welcome.json"
+        return self.folder / run / WELCOME
 
     def _build(self, run: str, note: dict[str, Any]) -> RemoteClients:
         recipe, limits = self._recipe(note), self.own.limits

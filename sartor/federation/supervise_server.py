@@ -20,11 +20,13 @@ from typing import Any
 from ..errors import SartorError, need
 from ..run.recipe import Recipe
 from ..storage import read_json, write_json
+from .health import Health
 from .kits import JOBS, OPERATOR, Kit, harden
+from .logs import Voice
 from .nvflare_jobs import ERROR, LOG, PLACE, PLAN, RUN, STATUS
 from .rounds.client_store import alone
 from .rounds.remote_engine import Waiting
-from .supervised_process import POLL, Daemon, Follower, Say, certificate, reachable, vacant
+from .supervised_process import POLL, Daemon, Say, certificate, reachable, vacant
 from .terms import shared
 from .transports.nvflare import job
 
@@ -41,12 +43,16 @@ class ServerSupervisor:
     waiting: Waiting
     joining: float
     say: Say
+    as_events: bool = False  # say lines of JSON
     about: Kit = field(init=False)
 
     def __post_init__(self) -> None:
         self.kit = self.kit.resolve()
         self.about = Kit.load(self.kit, "server")
         self.place = self.kit / PLACE
+        self.health = Health(self.place, "server", self.about.federation)
+        self.voice = Voice(self.place / LOG, "server", self.say, self.as_events)
+        self.say = self.voice.say
 
     def play(self) -> Path:
         """To the end; the folder with what the run leaves."""
@@ -58,11 +64,11 @@ class ServerSupervisor:
                 return self.place / RUN
             vacant(self.about.host, self.about.port)
             harden(self.kit, True)
-            follower, daemon = Follower(self.place / LOG, self.say), Daemon(self.kit, self.about)
+            daemon = Daemon(self.kit, self.about)
             try:
-                self._supervise(daemon, follower)
+                with self.voice.last_word():
+                    self._supervise(daemon)
             finally:
-                follower.look()
                 daemon.stop()
         return self.place / RUN
 
@@ -85,11 +91,12 @@ class ServerSupervisor:
             return int(read_json(self.place / STATUS)["round"])
         return 0
 
-    def _supervise(self, daemon: Daemon, follower: Follower) -> None:
+    def _supervise(self, daemon: Daemon) -> None:
         stuck, last = 0, -1
         while self._state() != "finished":  # also where NVFlare stopped answering just as the last round was over
             shutil.rmtree(self.kit / "store", ignore_errors=True)  # jobs of a server that was killed: ours are kept
             daemon.start()
+            self.health.wait("waiting for NVFlare's server")
             self.say(f"server of {self.about.federation} on {self.about.host}:{self.about.port}")
             try:
                 with session(self.kit / "operator", daemon) as admin:
@@ -101,23 +108,26 @@ class ServerSupervisor:
                             f"{stuck} jobs in a row ended in round {last + 1} without finishing it; "
                             f"{daemon.log} and {self.place / LOG} say why.",
                         )
-                        if self._job(admin, daemon, follower):
+                        if self._job(admin, daemon):
                             return
             except _Lost as e:
                 self.say(f"{e}; {'the run is finished' if self._state() == 'finished' else 'starting again'}")
+                self.health.restarts += 1
             daemon.stop()
 
-    def _job(self, admin: Any, daemon: Daemon, follower: Follower) -> bool:
+    def _job(self, admin: Any, daemon: Daemon) -> bool:
         """One job, from submission to its end; True where the run is finished."""
         self._wait_for_sites(admin, daemon)
         folder = self.place / f"job-{self.about.federation}"
         for name, value in job(self.about.federation, f"{JOBS}.ServerJob", f"{JOBS}.SiteJob", self.about.sites).items():
             write_json(folder / name, value)
+        self.health.wait("waiting for the sites' processes")
         number = asked(admin.submit_job, str(folder))
         looked, away = time.monotonic(), 0
         while daemon.alive:
             time.sleep(POLL)
-            follower.look()
+            self.voice.look()
+            daemon.trim()
             if self._state() == "finished":
                 return True
             if (self.place / ERROR).exists():
@@ -125,6 +135,7 @@ class ServerSupervisor:
             status = str(asked(admin.get_job_meta, number).get("status", ""))
             if status.startswith("FINISHED"):
                 self.say("the job was lost; the next job goes on from the checkpoint")
+                self.health.restarts += 1
                 return False
             if time.monotonic() - looked > _LOOK and status == "RUNNING":
                 looked = time.monotonic()
@@ -134,6 +145,7 @@ class ServerSupervisor:
                     lost = set(back) >= self._listed(admin)
                     what = "the job was lost" if lost else f"site {', '.join(back)} is back"
                     self.say(f"{what}; the next job goes on from the checkpoint")
+                    self.health.restarts += 1
                     with contextlib.suppress(Exception):
                         admin.abort_job(number)
                     return False
@@ -149,6 +161,7 @@ class ServerSupervisor:
             waited = time.monotonic() - began
             if not missing or (len(there) >= self.waiting.clients and waited > (20.0 if known else self.joining)):
                 return
+            self.health.wait(f"waiting for sites: {', '.join(missing)}")
             if waited - said > 30 or said == 0.0:
                 said = waited or 0.001
                 self.say(f"waiting for site {', '.join(missing)}")

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import shutil
 import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ..errors import SartorError, need
 from ..storage import read_json, write_json
+from .health import Health
 from .kits import Kit, harden
+from .logs import Voice
 from .nvflare_jobs import LOG, OWN, PLACE, STATUS
 from .rounds.client_store import alone
 from .site import SiteConfig
-from .supervised_process import POLL, Daemon, Follower, Say, certificate, reachable
+from .supervised_process import POLL, Daemon, Say, certificate, reachable
+
+_ROOM = 1 << 16  # bytes: a few lines of the audit log
 
 
 @dataclass
@@ -25,12 +30,17 @@ class SiteSupervisor:
     own: SiteConfig
     connecting: float
     say: Say
+    as_events: bool = False  # say lines of JSON
+    _full: bool = False
     about: Kit = field(init=False)
 
     def __post_init__(self) -> None:
         self.kit = self.kit.resolve()
         self.about = Kit.load(self.kit, "site")
         self.place = self.kit / PLACE
+        self.health = Health(self.place, self.about.who, self.about.federation)
+        self.voice = Voice(self.place / LOG, self.about.who, self.say, self.as_events)
+        self.say = self.voice.say
 
     def play(self) -> Path:
         """Until the run is finished; the folder with this site's models."""
@@ -41,25 +51,30 @@ class SiteSupervisor:
             (self.place / STATUS).unlink(missing_ok=True)
             harden(self.kit, False)
             self.say(f"site {self.about.who}: {len(table)} samples")
-            follower, daemon = Follower(self.place / LOG, self.say), Daemon(self.kit, self.about)
+            daemon = Daemon(self.kit, self.about)
             try:
-                self._supervise(daemon, follower)
+                with self.voice.last_word():
+                    self._supervise(daemon)
             finally:
-                follower.look()
                 daemon.stop()
         return self.place / "models"
 
-    def _supervise(self, daemon: Daemon, follower: Follower) -> None:
+    def _supervise(self, daemon: Daemon) -> None:
         while True:
             self._reach()
             daemon.start()
+            self.health.wait("waiting for the server to take this site")
             joined = False
             began = time.monotonic()
             while daemon.alive:
                 time.sleep(POLL)
-                follower.look()
+                self.voice.look()
+                daemon.trim()
+                self._say_full()
                 if not joined and daemon.says("Successfully registered client"):
                     joined = True
+                    if self.health.status() == {}:
+                        self.health.wait("waiting for the first round")
                     self.say(f"connected to {self.about.host}:{self.about.port}")
                 need(
                     joined or time.monotonic() - began < self.connecting,
@@ -70,11 +85,20 @@ class SiteSupervisor:
                     if read_json(self.place / STATUS)["state"] == "finished":
                         return
             self.say("NVFlare's process has ended; starting again")
+            self.health.restarts += 1
             time.sleep(2)
+
+    def _say_full(self) -> None:
+        """Say once that the disk has no room: the log that says why the site refuses may not be there."""
+        full = shutil.disk_usage(self.place).free < _ROOM
+        if full and not self._full:
+            self.say(f"the disk of {self.place} is full: nothing leaves this site until there is room")
+        self._full = full
 
     def _reach(self) -> None:
         """Wait until the server's port answers, asking less and less often."""
         began, pause = time.monotonic(), 1.0
+        self.health.wait("waiting for the server")
         while not reachable(self.about.host, self.about.port):
             waited = time.monotonic() - began
             need(

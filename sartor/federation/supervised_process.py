@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..errors import SartorError, need
 from .kits import Kit
+from .logs import trim
 from .nvflare_jobs import PLACE
 
 Say = Callable[[str], None]
@@ -43,7 +44,7 @@ class Daemon:
 
     @property
     def log(self) -> Path:
-        """What NVFlare says."""
+        """What NVFlare says; of bounded size (`trim`)."""
         return self.kit / PLACE / "daemon.txt"
 
     def start(self) -> None:
@@ -57,7 +58,8 @@ class Daemon:
         # Without the kit's folder on the path: what lies there is data, not code.
         env = {"OMP_NUM_THREADS": "1"} | os.environ | {"PYTHONSAFEPATH": "1"}
         module = f"nvflare.private.fed.app.{part}.{part}_train"
-        with self.log.open("wb") as log:
+        self.log.unlink(missing_ok=True)
+        with self.log.open("ab") as log:  # for appending: it is trimmed while NVFlare writes
             self.process = subprocess.Popen(
                 [sys.executable, "-u", "-c", _DAEMON, str(os.getpid()), module, *words],
                 cwd=self.kit,
@@ -72,6 +74,10 @@ class Daemon:
     def alive(self) -> bool:
         """Whether it runs."""
         return self.process is not None and self.process.poll() is None
+
+    def trim(self) -> None:
+        """Keep its log from growing without end."""
+        trim(self.log)
 
     def says(self, words: str) -> bool:
         """Whether these words are in its log."""
@@ -90,30 +96,6 @@ class Daemon:
             self.process.kill()
             self.process.wait()
         self.process = None
-
-
-@dataclass
-class Follower:
-    """Says what job processes have added to the kit's log since the last look."""
-
-    path: Path
-    say: Say
-    at: int = 0
-
-    def __post_init__(self) -> None:
-        self.at = self.path.stat().st_size if self.path.exists() else 0
-
-    def look(self) -> None:
-        """Say the new lines."""
-        if not self.path.exists():
-            return
-        with self.path.open("rb") as file:
-            file.seek(self.at)
-            new = file.read()
-        whole = new[: new.rfind(b"\n") + 1]
-        self.at += len(whole)
-        for line in whole.decode(errors="replace").splitlines():
-            self.say(line)
 
 
 def reachable(host: str, port: int) -> bool:

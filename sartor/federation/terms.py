@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from .. import __version__
 from ..core import State
 from ..data import Clients
 from ..errors import need
+from ..run import versions
 from ..run.assemble import complete, frozen_weights, privacy, resolve
 from ..run.recipe import SETTINGS, Recipe
 from ..run.result import Result
@@ -45,7 +45,7 @@ def terms(recipe: Recipe, clients: Clients) -> dict[str, Any]:
     """Every setting that changes numbers, written out, and the version of this library."""
     agreed = [name for name, about in SETTINGS.items() if not (about.free or about.own)]
     full = complete(recipe, clients)
-    return {name: getattr(full, name) for name in agreed} | {"sartor": __version__}
+    return {name: getattr(full, name) for name in agreed} | {"sartor": versions.VERSION}
 
 
 def frozen_terms(recipe: Recipe, clients: Clients) -> dict[str, str]:

@@ -211,7 +211,7 @@ CHECKPOINT = _table(
         "counts": _table("counts", _each(Whole, *COUNTS)),
         "history": HISTORY,
     },
-    {"best": _BEST},
+    {"best": _BEST, "sartor": str},
 )
 _MEASURES = _checked(Numbers, _measured)
 _DATA = _table(

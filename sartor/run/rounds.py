@@ -22,6 +22,7 @@ from ..judge.metrics import summarise, validated
 from ..seeds import stream
 from ..storage import load_tensors, save_tensors, shaped
 from ..wrappers.compression import DOWN, UP
+from . import versions
 from .absences import Answers, draw_absences, finite, joined, pick
 from .bytes import Goal, count_bytes
 from .folder_schema import CHECKPOINT, COUNTS
@@ -245,6 +246,7 @@ class Run:
         if self.late is not None:
             tensors |= {"late ids": self.late[0]} | {f"late/{k}": v for k, v in self.late[1].items()}
         about = {
+            "sartor": versions.VERSION,
             "settings": settings,
             "round": self.round,
             "seconds": self.seconds,
@@ -269,6 +271,7 @@ class Run:
     def restore(self, path: Path, settings: str) -> None:
         """Go on from a checkpoint of a run with the same settings."""
         tensors, about = load_tensors(path, self.problem.start.device)
+        versions.check_reads(about.get("sartor", versions.UNMARKED), str(path))
         if about.get("settings") != settings:
             raise SartorError(
                 f"{path} belongs to a run with other settings or other data; "

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("nvflare")
 
 from sartor.federation import supervise_server
+from sartor.federation.health import Health
 from sartor.federation.nvflare_jobs import STATUS
 from sartor.storage import write_json
 
@@ -34,6 +35,7 @@ def supervisor(folder: Path, said: list[str]) -> Any:
     made = object.__new__(supervise_server.ServerSupervisor)
     made.kit = made.place = folder
     made.say = said.append
+    made.health = Health(folder, "server", "trial")
     made.about = SimpleNamespace(federation="trial", host="localhost", port=1, sites=["a"])  # type: ignore[assignment]
     return made
 
@@ -51,7 +53,7 @@ def test_a_run_that_is_finished_as_nvflare_falls_silent_is_finished(tmp_path: Pa
 
     daemon = Daemon()
     with mock.patch.object(supervise_server, "session", silent):
-        supervisor(tmp_path, said)._supervise(daemon, None)
+        supervisor(tmp_path, said)._supervise(daemon)
     assert daemon.starts == 2
     lost = [line for line in said if "does not answer" in line]
     assert [line.rpartition("; ")[2] for line in lost] == ["starting again", "the run is finished"]

@@ -48,6 +48,7 @@ def test_only_messages_scores_and_names_of_columns_cross(tmp_path: Path, paths: 
 
 _NOTES = {
     "recipe",
+    "sartor",  # the version
     "schema",
     "counts",
     "terms",

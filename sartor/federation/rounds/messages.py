@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ... import __version__
 from ...core import State
 from ...errors import SartorError
 
@@ -90,6 +91,8 @@ def decode(data: bytes, most: int | None = None) -> Message:
     head = len(MAGIC) + 4
     if most is not None and len(data) > most:
         raise Damaged("larger than anything that was agreed on")
+    if isinstance(data, bytes) and data[:6] == MAGIC[:6] and data[: len(MAGIC)] != MAGIC:
+        raise Damaged(f"in another wire format than Sartor {__version__} has; install the same version at both")
     if not isinstance(data, bytes) or len(data) < head or data[: len(MAGIC)] != MAGIC:
         raise Damaged("not a message of this version")
     length = int.from_bytes(data[len(MAGIC) : head], "little")
