@@ -51,7 +51,7 @@ class ServerSupervisor:
     def play(self) -> Path:
         """To the end; the folder with what the run leaves."""
         shared(Recipe.load(self.recipe))  # what can be refused is refused before anybody is asked
-        certificate(self.kit / "startup" / "server.crt")
+        certificate(self.kit, "server")
         with alone(self.place / "server", f"another sartor server works with {self.kit}; there can be only one."):
             self._plan()
             if self._state() == "finished":
