@@ -21,7 +21,7 @@ from ..errors import SartorError, need, unknown
 from ..storage import read_json, write_json, write_text
 from . import certificates
 from .certificates import key_words, name_of
-from .revocation import LIST, Revoked, signed
+from .revocation import LIST, NOBODY, Revoked, signed
 
 PRIVATE = "keep-apart"
 OPERATOR = "operator@sartor.local"  # who submits the job: the server's own supervisor, from the server's kit
@@ -258,7 +258,7 @@ class Authority:
         """The newest list."""
         with contextlib.suppress(FileNotFoundError):
             return Revoked.of((self.place / LIST).read_text(), self.certificate, str(self.place / LIST))
-        return Revoked()
+        return NOBODY
 
 
 def read_request(path: Path) -> x509.CertificateSigningRequest:

@@ -33,7 +33,7 @@ def proxy_for(kit: Kit, asked: str | None) -> str | None:
     found = asked
     if asked is None:
         found = urllib.request.getproxies_environment().get("https")
-        if kit.host in _LOOPBACK or urllib.request.proxy_bypass_environment(kit.host):
+        if kit.host in _LOOPBACK or urllib.request.proxy_bypass(kit.host):
             return None
     if not found:
         return None

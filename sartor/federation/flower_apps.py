@@ -10,7 +10,7 @@ from ..errors import SartorError, need, readable
 from ..run.recipe import Recipe
 from .limits import LIMITS, SiteLimits
 from .masks import Identity, authority_of
-from .revocation import Revoked, in_use
+from .revocation import NOBODY, in_use
 from .rounds.remote_engine import Transport, Waiting
 from .server import Coordinator
 from .site import Participant, SiteConfig
@@ -71,7 +71,7 @@ def _lead(transport: Callable[..., Transport], config: Mapping[str, Any]) -> Non
         say=say,
         joining=float(given.get("join-timeout", 600.0)),
         authority=authority,
-        revoked=Revoked() if kit is None or authority is None else in_use(kit, authority),
+        revoked=NOBODY if kit is None or authority is None else in_use(kit, authority),
         again=waiting.again,
     )
     try:

@@ -169,13 +169,13 @@ def _provision(kit: Kit, work: Path) -> Path:
     from nvflare.lighter.impl.workspace import WorkspaceBuilder
     from nvflare.lighter.provisioner import Provisioner
 
-    name = kit.federation
+    name, org = kit.federation, kit.federation.replace("-", "_")  # NVFlare's organisations have no '-'
     project = Project(name=name, description="Sartor federation", props={"api_version": 3})
-    project.set_server(kit.host, name, {"fed_learn_port": kit.port, "admin_port": kit.port})
+    project.set_server(kit.host, org, {"fed_learn_port": kit.port, "admin_port": kit.port})
     if kit.who == SERVER:
-        project.add_admin(OPERATOR, name, {"role": "project_admin"})
+        project.add_admin(OPERATOR, org, {"role": "project_admin"})
     else:
-        project.add_client(kit.who, name, {"allow_log_streaming": False})
+        project.add_client(kit.who, org, {"allow_log_streaming": False})
     with contextlib.redirect_stdout(io.StringIO()) as said:
         ctx = Provisioner(str(work), [WorkspaceBuilder(), StaticFileBuilder(config_folder="config")]).provision(project)
     made = Path(str(ctx.get("current_prod_dir") or work / name / "prod_00"))

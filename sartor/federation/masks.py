@@ -33,7 +33,7 @@ from cryptography.x509.oid import NameOID
 from ..errors import Refused, SartorError
 from ..storage import read_json, write_json
 from . import certificates
-from .revocation import Revoked, in_use, newer
+from .revocation import NOBODY, Revoked, in_use, newer
 
 OPENED = "opened.json"  # of a run at a site: the last round whose sum it helped to open, and for whom
 _SECRET = "mask.key"
@@ -66,7 +66,7 @@ class Identity:
     certificate: x509.Certificate
     key: rsa.RSAPrivateKey
     authority: x509.Certificate
-    revoked: Revoked = Revoked()
+    revoked: Revoked = NOBODY
     kit: Path | None = None
 
     @classmethod
@@ -246,7 +246,7 @@ class SiteMasks:
 class ServerMasks:
     """The server's half: everybody's keys, and taking off the masks that do not cancel."""
 
-    def __init__(self, run: str, least: int, authority: x509.Certificate, revoked: Revoked) -> None:
+    def __init__(self, run: str, least: int, authority: x509.Certificate, revoked: Revoked = NOBODY) -> None:
         self.run, self.least, self.authority, self.revoked = run, least, authority, revoked
         self._keys: dict[str, SignedKey] = {}
 

@@ -27,7 +27,7 @@ from ..wrappers.compression import DOWN, UP, Compressed
 from . import pooled_scale, table_schema
 from .coded_rounds import ServerCodes
 from .masks import ServerMasks
-from .revocation import Revoked
+from .revocation import NOBODY, Revoked
 from .rounds.agreement import check
 from .rounds.masking import KEY, SEED, SEED_BYTES
 from .rounds.messages import JOINING, Damaged, Message, Spec, decode, encode, size_of, spec_of
@@ -60,7 +60,7 @@ class Coordinator:
     again: float = 5.0  # seconds after which a site that has not yet joined is asked again
     hub: RemoteEngine | None = None
     authority: Certificate | None = None  # who signs the sites' certificates: needed for secure aggregation
-    revoked: Revoked = Revoked()  # which of them are no longer accepted
+    revoked: Revoked = NOBODY  # which of them are no longer accepted
     instance_ids: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)  # sites that do not take part, and why
 
@@ -103,6 +103,7 @@ class Coordinator:
             packing,
             masks,
         )
+        self.hub.gone = frozenset(sites) - frozenset(self.sites)
         yield from play_recipe(recipe, clients, self.folder, self.hub)
         self._ask(Message("done", roster["run"]), list(sites), 10.0, enough=0)
 

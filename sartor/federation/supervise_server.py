@@ -20,7 +20,8 @@ from typing import Any
 from ..errors import SartorError, need
 from ..run.recipe import Recipe
 from ..storage import read_json, write_json
-from .kits import JOBS, OPERATOR, Kit, harden
+from .authority import OPERATOR
+from .kits import JOBS, Kit, harden
 from .nvflare_jobs import ERROR, LOG, PLACE, PLAN, RUN, STATUS
 from .rounds.client_store import alone
 from .rounds.remote_engine import Waiting
