@@ -60,7 +60,6 @@ class Listener:
         refusing(context, self.kit)
         with context.wrap_socket(line, server_side=True) as safe:
             safe.recv(100)
-            safe.sendall(b"HTTP/1.1 404 Not Found\r\n\r\n")
 
 
 @pytest.fixture(autouse=True, scope="module")
