@@ -37,7 +37,8 @@ def _as_events(log: str) -> bool:
     return log == "json"
 
 
-def _needs_nvflare() -> None:
+def needs_nvflare() -> None:
+    """Refuse where it is not installed."""
     have = importlib.util.find_spec("nvflare") is not None
     need(have, "a real federation needs NVFlare: pip install 'sartor[nvflare]'.")
 
@@ -49,20 +50,23 @@ def federation_init(
     sites: Annotated[str, typer.Option(help="the sites' names, separated by commas")],
     folder: Annotated[Path, typer.Option("--out", help="a new folder for the kits")],
     days: Annotated[int, typer.Option(help="days for which the kits' certificates are valid, 1 to 36500")] = 360,
+    requests: Annotated[
+        bool, typer.Option("--requests", help="make an authority only: server and sites make their own keys")
+    ] = False,
 ) -> None:
     """Make a kit for the server and one for each site: certificates, keys and restrictive settings."""
-    _needs_nvflare()
+    needs_nvflare()
     from ..federation import kits
 
     named = [s.strip() for s in sites.split(",")]
-    kits.make(name, server, named, folder, days)
-    out.print(kits.words(name, server, named), soft_wrap=True, end="")
+    kits.make(name, server, named, folder, days, requests)
+    out.print(kits.words(name, server, named, requests), soft_wrap=True, end="", highlight=False)
 
 
 @federation.command("status")
 def federation_status(kit: KitFolder, as_json: Json = False) -> None:
     """Show the progress of a kit's run."""
-    _needs_nvflare()
+    needs_nvflare()
     from ..federation import commands
 
     found = commands.status(kit)
@@ -72,7 +76,7 @@ def federation_status(kit: KitFolder, as_json: Json = False) -> None:
 @federation.command("audit")
 def federation_audit(kit: KitFolder, as_json: Json = False) -> None:
     """Read and verify a site's audit log: what was asked of it, and what left."""
-    _needs_nvflare()
+    needs_nvflare()
     from ..federation import commands
 
     lines, said = commands.audit(kit)
@@ -86,7 +90,7 @@ def federation_export(
     as_json: Json = False,
 ) -> None:
     """Copy a kit's models: the global model at the server, personal models at a site."""
-    _needs_nvflare()
+    needs_nvflare()
     from ..federation import commands
 
     lines = commands.export(kit, folder)
@@ -102,7 +106,7 @@ def federation_backup(
 
     It may run meanwhile. Keys and logs are not saved.
     """
-    _needs_nvflare()
+    needs_nvflare()
     from ..federation.backup import back_up
 
     print(printable(back_up(work, file)))
@@ -117,7 +121,7 @@ def federation_restore(
     ] = False,
 ) -> None:
     """Put the state of a server or site back, never an older ledger or audit log over a newer one."""
-    _needs_nvflare()
+    needs_nvflare()
     from ..federation.backup import restore
 
     print(printable(restore(file, work, nothing_since)))
@@ -144,7 +148,7 @@ def server(
 
     After a crash, start it again: it continues, with identical results.
     """
-    _needs_nvflare()
+    needs_nvflare()
     from ..federation.health_port import served
     from ..federation.rounds import Waiting
     from ..federation.supervise_server import ServerSupervisor
@@ -179,6 +183,9 @@ def client(
         Path | None, typer.Option(help="a TOML file with this site's limits, and share = each, mean or none")
     ] = None,
     connect_timeout: Annotated[float, typer.Option(help="seconds to try to reach the server")] = 600.0,
+    proxy: Annotated[
+        str | None, typer.Option(help="go through this proxy, http://HOST:PORT  [HTTPS_PROXY's, if there is one]")
+    ] = None,
     health_port: HealthPort = None,
     health_linger: HealthLinger = 0.0,
     log: LogFormat = "text",
@@ -188,7 +195,7 @@ def client(
 
     After a crash, start it again: it continues, with identical results.
     """
-    _needs_nvflare()
+    needs_nvflare()
     from ..federation.health_port import served
     from ..federation.limits import SiteLimits
     from ..federation.limits import policy as read_policy
@@ -217,7 +224,7 @@ def client(
         limits,
         given["task"],
     )
-    supervisor = SiteSupervisor(kit, own, connect_timeout, _saying(as_json), _as_events(log))
+    supervisor = SiteSupervisor(kit, own, connect_timeout, _saying(as_json), proxy, _as_events(log))
     with served(supervisor.health, health_port, health_linger):
         left = supervisor.play()
         if as_json or log == "text":
@@ -225,3 +232,6 @@ def client(
                 json.dumps({"models": str(left)}) if as_json else f"finished: this site's models are in {left}",
                 flush=True,
             )
+
+
+from . import federation_keys  # noqa: E402, F401  # the commands of keys and members, which need `federation`

@@ -10,6 +10,7 @@ from ..errors import SartorError, need, readable
 from ..run.recipe import Recipe
 from .limits import LIMITS, SiteLimits
 from .masks import Identity, authority_of
+from .revocation import NOBODY, in_use
 from .rounds.remote_engine import Transport, Waiting
 from .server import Coordinator
 from .site import Participant, SiteConfig
@@ -58,6 +59,8 @@ def _lead(transport: Callable[..., Transport], config: Mapping[str, Any]) -> Non
         timeouts=int(given.get("leave-out-after", 3)),
         again=float(given.get("ask-again", 30.0)),
     )
+    kit = _absolute(given["kit"]) if "kit" in given else None
+    authority = None if kit is None else authority_of(kit)
     lead = Coordinator(
         name="flower",
         folder=place / RUN,
@@ -67,7 +70,8 @@ def _lead(transport: Callable[..., Transport], config: Mapping[str, Any]) -> Non
         waiting=waiting,
         say=say,
         joining=float(given.get("join-timeout", 600.0)),
-        authority=authority_of(_absolute(given["kit"])) if "kit" in given else None,
+        authority=authority,
+        revoked=NOBODY if kit is None or authority is None else in_use(kit, authority),
         again=waiting.again,
     )
     try:

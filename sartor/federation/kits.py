@@ -1,10 +1,11 @@
-"""Kits: a folder for the server, one for each site, one to lock away. NVFlare makes them; here they are hardened."""
+"""Kits: a folder for the server, one for each site. NVFlare makes the start-up files; here they are hardened."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -13,13 +14,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
+
 from ..errors import SartorError, need
 from ..storage import read_json, write_json, write_text
+from . import certificates
+from .authority import OPERATOR, PRIVATE, SERVER, Answer, Authority, new_key
+from .revocation import newer
 
-OPERATOR = "operator@sartor.local"  # who submits the job: the server's own supervisor, from the server's kit
 JOBS = "sartor.federation.nvflare_jobs"  # the only classes that a job may name, at the server and at every site
 KIT = "kit.json"
-PRIVATE = "keep-apart"
 _WORD = r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
 _SERVER = re.compile(rf"(?=.{{1,63}}:)({_WORD}(\.{_WORD})*):([0-9]{{1,5}})")
 _DAYS = 36500  # a certificate's dates have four digits for the year
@@ -62,69 +69,118 @@ class Kit:
 
 def authority(folder: Path) -> str:
     """The fingerprint of the authority that a kit trusts."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-
-    place = folder / "startup" / "rootCA.pem"
-    try:
-        return str(x509.load_pem_x509_certificate(place.read_bytes()).fingerprint(hashes.SHA256()).hex())
-    except (OSError, ValueError) as e:
-        raise SartorError(f"{place} cannot be read: the kit is incomplete.") from e
+    return certificates.fingerprint(certificates.read(folder / "startup" / certificates.ROOT))
 
 
-def make(name: str, server: str, sites: Sequence[str], out: Path, days: int = 360) -> list[Kit]:
-    """Provision a federation into `out`: server/, one folder for each site, and keep-apart/."""
-    host, _, port = server.rpartition(":")
-    need(
-        bool(_SERVER.fullmatch(server)) and 0 < int(port) < 65536,
-        f"--server is HOST:PORT, as in fl.example.org:8002; got {server!r}.",
-    )
-    need(1 <= days <= _DAYS, f"certificates are valid for 1 to {_DAYS} days (--days); got {days}.")
+def check_site(site: str) -> None:
+    """Refuse what cannot be a site's name."""
+    good = bool(_SITE.fullmatch(site)) and site not in (SERVER, PRIVATE)
+    need(good, f"a site's name has letters a-z, digits and '-', and is not '{SERVER}'; got {site!r}.")
+
+
+def check_name(name: str) -> None:
+    """Refuse what cannot be a federation's name."""
     need(bool(_SITE.fullmatch(name)), f"a federation's name has letters a-z, digits and '-'; got {name!r}.")
+
+
+def check_server(server: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT."""
+    host, _, port = server.rpartition(":")
+    good = bool(_SERVER.fullmatch(server)) and 0 < int(port) < 65536
+    need(good, f"--server is HOST:PORT, as in fl.example.org:443; got {server!r}.")
+    return host, int(port)
+
+
+def make(name: str, server: str, sites: Sequence[str], out: Path, days: int = 360, requests: bool = False) -> list[Kit]:
+    """A federation in `out`: its authority in keep-apart/; server/ and one folder for each site, unless they make their
+    own keys (`requests`)."""
+    host, port = check_server(server)
+    need(1 <= days <= _DAYS, f"certificates are valid for 1 to {_DAYS} days (--days); got {days}.")
+    check_name(name)
     for site in sites:
-        good = bool(_SITE.fullmatch(site)) and site not in ("server", PRIVATE)
-        need(good, f"a site's name has letters a-z, digits and '-', and is not 'server'; got {site!r}.")
+        check_site(site)
     need(len(sites) > 0 and len(set(sites)) == len(sites), f"--sites are different names; got {','.join(sites)!r}.")
     need(not out.exists() or not any(out.iterdir()), f"{out} is not empty; kits are made in a new folder.")
     out.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.TemporaryDirectory(dir=out) as work:
-        made, state = _provision(name, host, int(port), sites, Path(work), days)
-        shutil.move(made / host, out / "server")
-        shutil.move(made / OPERATOR, out / "server" / "operator")
-        for site in sites:
-            shutil.move(made / site, out / site)
-        shutil.move(state, out / PRIVATE)
-    kits = []
-    for who in ("server", *sites):
-        folder = out / who
-        kit = Kit(name, who, host, int(port), sorted(sites) if who == "server" else [], authority(folder))
-        write_json(folder / KIT, asdict(kit))
-        harden(folder, who == "server")
-        kits.append(kit)
-    _close(out)
-    write_text(out / "README.txt", words(name, server, sites))
+    signer = Authority.create(out, name, host, port, list(sites), days)
+    kits = [] if requests else [own_kit(signer, who, out / who) for who in (SERVER, *sites)]
+    write_text(out / "README.txt", words(name, server, sites, requests))
     return kits
 
 
-def _provision(name: str, host: str, port: int, sites: Sequence[str], work: Path, days: int) -> tuple[Path, Path]:
-    """Certificates and start-up files by NVFlare: the folder with a kit each, and the authority's own state."""
+def own_kit(signer: Authority, who: str, folder: Path, instead: bool = False) -> Kit:
+    """A kit whose key is made here, beside the authority."""
+    key = new_key()
+    return build(folder, signer.sign(signing_request(key, signer.book.federation, who), instead), key)
+
+
+def signing_request(key: rsa.RSAPrivateKey, federation: str, who: str) -> x509.CertificateSigningRequest:
+    """The request that a key be certified as this member's."""
+    names = [x509.NameAttribute(NameOID.COMMON_NAME, who), x509.NameAttribute(NameOID.ORGANIZATION_NAME, federation)]
+    return x509.CertificateSigningRequestBuilder().subject_name(x509.Name(names)).sign(key, hashes.SHA256())
+
+
+def build(folder: Path, answer: Answer, key: rsa.RSAPrivateKey) -> Kit:
+    """A kit of what the authority answered and the key that never left; what was played in it before stays."""
+    server = answer.who == SERVER
+    root = x509.load_pem_x509_certificate(answer.authority.encode())
+    pin = certificates.fingerprint(root)
+    kit = Kit(answer.federation, answer.who, answer.host, answer.port, answer.sites, pin)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        made = _provision(kit, Path(work))
+        own = made / (kit.host if server else kit.who)
+        if server:
+            shutil.move(made / OPERATOR, own / "operator")
+            _certify(own / "operator", "client", answer.operator, answer.authority, key)
+        _certify(own, "server" if server else "client", answer.certificate, answer.authority, key)
+        for path in (*own.rglob("*.sh"), *own.rglob("*.ipynb"), *own.rglob("readme.txt")):
+            path.unlink()  # they would start NVFlare without looking at the list of revoked certificates
+        _close(own)
+        for path in own.iterdir():
+            if (folder / path.name).is_dir():
+                shutil.rmtree(folder / path.name)
+            shutil.move(path, folder / path.name)
+    harden(folder, server)
+    write_json(folder / KIT, asdict(kit))
+    newer(folder, answer.revoked, root)
+    return kit
+
+
+def _certify(folder: Path, part: str, certificate: str, root: str, key: rsa.RSAPrivateKey) -> None:
+    place = folder / "startup"
+    write_text(place / f"{part}.crt", certificate)
+    write_text(place / certificates.ROOT, root)
+    write_secret(place / f"{part}.key", certificates.key_text(key))
+
+
+def write_secret(path: Path, text: str) -> None:
+    """A file that nobody else could read at any time."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _provision(kit: Kit, work: Path) -> Path:
+    """Start-up files by NVFlare, without keys: the folder with one of the server and one of the kit's owner."""
     from nvflare.lighter.entity import Project
-    from nvflare.lighter.impl.cert import CertBuilder
     from nvflare.lighter.impl.static_file import StaticFileBuilder
     from nvflare.lighter.impl.workspace import WorkspaceBuilder
     from nvflare.lighter.provisioner import Provisioner
 
+    name, org = kit.federation, kit.federation.replace("-", "_")  # NVFlare's organisations have no '-'
     project = Project(name=name, description="Sartor federation", props={"api_version": 3})
-    project.set_server(host, name, {"fed_learn_port": port, "admin_port": port})
-    for site in sites:
-        project.add_client(site, name, {"allow_log_streaming": False})
-    project.add_admin(OPERATOR, name, {"role": "project_admin"})
-    builders = [WorkspaceBuilder(), StaticFileBuilder(config_folder="config"), CertBuilder(root_valid_days=days)]
+    project.set_server(kit.host, org, {"fed_learn_port": kit.port, "admin_port": kit.port})
+    if kit.who == SERVER:
+        project.add_admin(OPERATOR, org, {"role": "project_admin"})
+    else:
+        project.add_client(kit.who, org, {"allow_log_streaming": False})
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        ctx = Provisioner(str(work), builders).provision(project)
+        ctx = Provisioner(str(work), [WorkspaceBuilder(), StaticFileBuilder(config_folder="config")]).provision(project)
     made = Path(str(ctx.get("current_prod_dir") or work / name / "prod_00"))
-    need((made / host).is_dir(), f"the kits could not be made: {said.getvalue()[-300:]}")
-    return made, work / name / "state"
+    need((made / kit.host).is_dir(), f"the kits could not be made: {said.getvalue()[-300:]}")
+    return made
 
 
 def harden(folder: Path, server: bool) -> None:
@@ -145,6 +201,7 @@ def harden(folder: Path, server: bool) -> None:
         for component in found["components"]:
             if component["id"] == "job_manager":
                 component["args"]["uri_root"] = str(store / "jobs")
+        (folder / "disabled_clients.json").unlink(missing_ok=True)  # who is turned away is settled by our list
     write_json(local / "resources.json", found)
     write_json(local / "authorization.json", _POLICY)
 
@@ -169,22 +226,49 @@ def _close(out: Path) -> None:
     for path in out.rglob("*"):
         if path.is_dir():
             path.chmod(0o700)
-        elif path.suffix in (".key", ".pfx") or PRIVATE in path.parts:
+        elif path.suffix == ".key":
             path.chmod(0o600)
 
 
-def words(name: str, server: str, sites: Sequence[str]) -> str:
+def words(name: str, server: str, sites: Sequence[str], requests: bool = False) -> str:
     """Who gets which folder, and what must stay secret."""
-    each = "\n".join(f"  {site}/  goes to site {site}, and to nobody else" for site in sites)
-    return f"""The federation {name!r} on {server}.
+    return (_REQUESTS if requests else _ONE_PLACE).format(
+        name=name,
+        server=server,
+        host=server.rpartition(":")[0],
+        private=PRIVATE,
+        each="\n".join(f"  {site}/  goes to site {site}, and to nobody else" for site in sites),
+        first=sites[0],
+        all=", ".join(sites),
+    )
 
-  server/  goes to the host {server.rpartition(":")[0]}
+
+_ONE_PLACE = """The federation {name!r} on {server}.
+
+  server/  goes to the host {host}
 {each}
-  {PRIVATE}/  goes to nobody: with it anyone can make new members. Lock it away, off these machines.
+  {private}/  goes to nobody: with it anyone can make new members. Lock it away, off these machines.
+
+All keys were made here, in one place: whoever could read this folder can act as any of the parties. That is good for a
+demonstration, or where one party runs everything. Between institutions let each make its own key: add --requests.
 
 Each folder holds a private key (startup/*.key) that says who somebody is: send a folder over a secure way only, do not
-put it where others can read it, and make all kits again if one is lost.
+put it where others can read it. If one is lost: sartor federation rotate.
 
 At the server:    sartor server server --recipe recipe.toml
-At a site:        sartor client {sites[0]} --data mine.csv --target outcome
+At a site:        sartor client {first} --data mine.csv --target outcome
+"""
+
+_REQUESTS = """The authority of the federation {name!r} on {server}, for the sites {all}.
+
+  {private}/  holds its key, with which anyone can make new members. Keep it here, on a machine that need not be online.
+
+No other key was made. Each party makes its own, which never leaves it:
+
+At a site:        sartor federation request --name {name} --site {first} --out {first}
+At the server:    sartor federation request --name {name} --site server --out server
+They send you request.csr. Here, after comparing its fingerprint with them over another way (by telephone):
+                  sartor federation sign FOLDER request.csr --out {first}.answer
+You send the answer, which holds nothing secret. There:
+                  sartor federation join {first} {first}.answer
 """

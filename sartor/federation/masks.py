@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +32,8 @@ from cryptography.x509.oid import NameOID
 
 from ..errors import Refused, SartorError
 from ..storage import read_json, write_json
+from . import certificates
+from .revocation import NOBODY, Revoked, in_use, newer
 
 OPENED = "opened.json"  # of a run at a site: the last round whose sum it helped to open, and for whom
 _SECRET = "mask.key"
@@ -64,18 +66,26 @@ class Identity:
     certificate: x509.Certificate
     key: rsa.RSAPrivateKey
     authority: x509.Certificate
+    revoked: Revoked = NOBODY
+    kit: Path | None = None
 
     @classmethod
     def load(cls, kit: Path, site: str) -> Identity:
-        """From a kit's startup folder."""
-        try:
-            certificate = x509.load_pem_x509_certificate((kit / "startup" / "client.crt").read_bytes())
-            key = serialization.load_pem_private_key((kit / "startup" / "client.key").read_bytes(), None)
-        except (OSError, ValueError) as e:
-            raise SartorError(f"{kit} has no key or certificate that can be read: ask for the kit again.") from e
-        if not isinstance(key, rsa.RSAPrivateKey):
-            raise SartorError(f"{kit} has a key of another kind than kits have: ask for the kit again.")
-        return cls(site, certificate, key, authority_of(kit))
+        """From a kit."""
+        startup, authority = kit / "startup", authority_of(kit)
+        certificate, key = certificates.read(startup / "client.crt"), certificates.read_key(startup / "client.key")
+        return cls(site, certificate, key, authority, in_use(kit, authority), kit)
+
+    def told(self, text: str, log: Callable[[str], None]) -> Identity:
+        """With the server's list of revoked certificates, if it is newer than this site's own; else with its own."""
+        if self.kit is None:
+            return self
+        own, sent = newer(self.kit, text, self.authority)
+        if sent.number < own.number:
+            log(
+                f"the server has list {sent.number} of revoked certificates; this site keeps its own, list {own.number}"
+            )
+        return replace(self, revoked=own)
 
     def sign(self, run: str, public: bytes) -> SignedKey:
         """A key of this site for a run."""
@@ -86,19 +96,23 @@ class Identity:
 
 def authority_of(kit: Path) -> x509.Certificate:
     """The authority that a kit trusts."""
-    return x509.load_pem_x509_certificate((kit / "startup" / "rootCA.pem").read_bytes())
+    return certificates.read(kit / "startup" / certificates.ROOT)
 
 
 def _statement(run: str, site: str, public: bytes) -> bytes:
     return b"\n".join([b"sartor: a key for secure aggregation", run.encode(), site.encode(), public])
 
 
-def verified(run: str, site: str, key: SignedKey, authority: x509.Certificate) -> bytes:
+def verified(run: str, site: str, key: SignedKey, authority: x509.Certificate, revoked: Revoked) -> bytes:
     """The public key that this site has drawn for this run; refused where somebody else says so."""
     try:
         public, der, signature = (b64decode(text, validate=True) for text in key)
         certificate = x509.load_der_x509_certificate(der)
         certificate.verify_directly_issued_by(authority)
+        if certificate in revoked:
+            raise _Revoked(
+                f"the key of site {site} is signed with a certificate that is revoked (list {revoked.number})"
+            )
         (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         signer = certificate.public_key()
         now = datetime.now(UTC)
@@ -106,9 +120,15 @@ def verified(run: str, site: str, key: SignedKey, authority: x509.Certificate) -
         if name.value != site or not isinstance(signer, rsa.RSAPublicKey) or len(public) != 32 or not valid:
             raise ValueError("of another site, another kind, or out of date")
         signer.verify(signature, _statement(run, site, public), _PSS, hashes.SHA256())
+    except _Revoked:
+        raise
     except (ValueError, TypeError, InvalidSignature) as e:
         raise SartorError(f"the key of site {site} is not signed by that site's certificate") from e
     return public
+
+
+class _Revoked(SartorError):
+    """It was the site's certificate, and is no longer."""
 
 
 def set_of(run: str, round: int, keys: Mapping[str, bytes]) -> bytes:
@@ -180,7 +200,10 @@ class SiteMasks:
             key = SignedKey.of(told)
             if self._known.get(site, (None,))[0] != key:
                 try:
-                    self._known[site] = key, verified(self.run, site, key, self.identity.authority)
+                    self._known[site] = (
+                        key,
+                        verified(self.run, site, key, self.identity.authority, self.identity.revoked),
+                    )
                 except SartorError as e:
                     raise Refused("limit", f"the server sends a false key: {e}", "secure_keys") from e
             found[site] = self._known[site][1]
@@ -223,8 +246,8 @@ class SiteMasks:
 class ServerMasks:
     """The server's half: everybody's keys, and taking off the masks that do not cancel."""
 
-    def __init__(self, run: str, least: int, authority: x509.Certificate) -> None:
-        self.run, self.least, self.authority = run, least, authority
+    def __init__(self, run: str, least: int, authority: x509.Certificate, revoked: Revoked = NOBODY) -> None:
+        self.run, self.least, self.authority, self.revoked = run, least, authority, revoked
         self._keys: dict[str, SignedKey] = {}
 
     @property
@@ -234,7 +257,7 @@ class ServerMasks:
     def take(self, site: str, note: Any) -> None:
         """A site's key, from what it says when it is ready; refused where it is not signed as it must be."""
         key = SignedKey.of(note)
-        verified(self.run, site, key, self.authority)
+        verified(self.run, site, key, self.authority, self.revoked)
         self._keys[site] = key
 
     def told(self, sites: list[str]) -> dict[str, list[str]]:

@@ -11,6 +11,7 @@ from ..storage import read_json, write_text
 from .kits import Kit
 from .logs import EventLog
 from .masks import Identity, authority_of
+from .revocation import in_use
 from .rounds.remote_engine import Transport, Waiting
 from .server import Coordinator
 from .site import Participant, SiteConfig
@@ -40,6 +41,7 @@ class ServerJob(ServerSide):
             say=Speaker(place, events),
             joining=plan["joining"],
             authority=authority_of(kit),
+            revoked=in_use(kit, authority_of(kit)),
         )
         try:
             play(lead, place, events)

@@ -28,6 +28,7 @@ from ..wrappers.compression import DOWN, UP, Compressed
 from . import pooled_scale, table_schema
 from .coded_rounds import ServerCodes
 from .masks import ServerMasks
+from .revocation import NOBODY, Revoked
 from .rounds.agreement import check
 from .rounds.masking import KEY, SEED, SEED_BYTES
 from .rounds.messages import JOINING, Damaged, Message, Spec, decode, encode, size_of, spec_of
@@ -60,6 +61,7 @@ class Coordinator:
     again: float = 5.0  # seconds after which a site that has not yet joined is asked again
     hub: RemoteEngine | None = None
     authority: Certificate | None = None  # who signs the sites' certificates: needed for secure aggregation
+    revoked: Revoked = NOBODY  # which of them are no longer accepted
     instance_ids: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)  # sites that do not take part, and why
 
@@ -67,6 +69,7 @@ class Coordinator:
         """Play to the end, from the last checkpoint if there is one. Yields after every round."""
         recipe = shared(self.recipe)
         roster = self._roster(recipe)
+        self._compare_members(roster)
         self.instance_ids = {site: v["instance_id"] for site, v in roster["sites"].items()}
         clients = self._clients(roster, recipe)
         roster = self._scaled(recipe, roster)
@@ -74,7 +77,8 @@ class Coordinator:
         clients = replace(clients, inputs=inputs)
         note = self._terms(recipe, clients, roster)
         told = {
-            s: Message("welcome", roster["run"], note=note | {"first": v["first"]}) for s, v in roster["sites"].items()
+            s: Message("welcome", roster["run"], note=note | {"first": v["first"], "revoked": self.revoked.text})
+            for s, v in roster["sites"].items()
         }
         begun = (self.folder / CHECKPOINT).exists()  # then a site that is away is not waited for longer than in a round
         patience = min(self.joining, self.waiting.seconds) if begun else self.joining
@@ -100,6 +104,7 @@ class Coordinator:
             packing,
             masks,
         )
+        self.hub.gone = frozenset(sites) - frozenset(self.sites)
         yield from play_recipe(recipe, clients, self.folder, self.hub)
         self._ask(Message("done", roster["run"]), list(sites), 10.0, enough=0)
 
@@ -112,7 +117,7 @@ class Coordinator:
         text = f"secure aggregation needs at least {least} sites, as the sum of two tells each the other's message"
         need(sites >= least, f"{text}; got {sites}.")
         assert self.authority is not None
-        return ServerMasks(roster["run"], least, self.authority)
+        return ServerMasks(roster["run"], least, self.authority, self.revoked)
 
     def _read_key(self, masks: ServerMasks) -> Callable[[str, Message], object]:
         def read(site: str, reply: Message) -> None:
@@ -155,12 +160,23 @@ class Coordinator:
         self.say(f"{len(sites)} sites with {first} clients: {', '.join(sites)}")
         return roster
 
+    def _compare_members(self, roster: dict[str, Any]) -> None:
+        """Hold the list of sites against the run's own, which is settled: who left takes no part any more, and who is
+        new takes part in the next run."""
+        for site in roster["sites"]:
+            if site not in self.sites:
+                self._leave_out(site, "it is no longer on the server's list")
+        for site in self.sites:
+            if site not in roster["sites"] and site not in self.left_out:
+                self.say(f"site {site} is not in this run, which began without it; it can take part in the next one")
+                self.transport.post(site, encode(Message("done", roster["run"])))
+
     def _scaled(self, recipe: Recipe, roster: dict[str, Any]) -> dict[str, Any]:
         """The roster with one scale for all: settled once, of what the sites say of their training rows, and kept. A
         site that is silent, or has too few rows to say anything, takes the others'. One that sent nonsense keeps its
         numbers of clients, as they are settled, and takes no part."""
         if "scale" in roster:
-            self.left_out |= roster["left_out"]
+            self.left_out = roster["left_out"] | self.left_out
             return roster
         schema, scale = roster["schema"], None
         if pooled_scale.needed(recipe, schema):
@@ -175,7 +191,7 @@ class Coordinator:
             replies = self._ask(ask, list(ask), self.joining, self.waiting.clients, read)
             each = [read(site, replies[site]) for site in sites if site in replies]
             scale = pooled_scale.settled(each, recipe, schema)
-        refused = {site: why for site, why in self.left_out.items() if site in roster["sites"]}
+        refused = {s: why for s, why in self.left_out.items() if s in roster["sites"] and s in self.sites}
         roster = roster | {"scale": scale, "left_out": refused}
         write_json(self.folder / ROSTER, roster)
         return roster

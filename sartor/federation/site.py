@@ -157,6 +157,7 @@ class Participant:
         try:
             if (step := self._joining.get(request.kind)) is not None:
                 self._check_free(run)
+                self._take_revoked(request)
                 return encode(step(self, request))
             if self.site is None or self.site.run != run:
                 self._again(run)
@@ -172,7 +173,8 @@ class Participant:
         except Exception as e:  # also what an absurd request brings about in a library: a refusal, not the site's end
             return self._refuse(run, "failed", f"{type(e).__name__}: {e}")
         if self.site is None:
-            return self._refuse(run, "foreign", "a run that this site has not joined")
+            text = "a run that this site has not joined; if it is new, it can take part in the next one"
+            return self._refuse(run, "foreign", text)
         return self.site.answer(data)
 
     def _refuse(self, run: str, why: str, text: str, note: dict[str, Any] | None = None) -> bytes:
@@ -197,6 +199,13 @@ class Participant:
                 f"the server asks for run {run[:8]}, and this site takes part in run {now['run'][:8]}. To join another "
                 "one, start sartor client again (over Flower: give the node another folder)",
             )
+
+    def _take_revoked(self, request: Message) -> None:
+        """The server's list of revoked certificates, if it is newer than this site's."""
+        text = request.note.get("revoked")
+        if self.identity is not None and isinstance(text, str):
+            identity = self.identity
+            self.identity = _told(lambda: identity.told(text, self.log))
 
     # --- joining ------------------------------------------------------------------------------------------------------
 

@@ -20,8 +20,9 @@ from typing import Any
 from ..errors import SartorError, need
 from ..run.recipe import Recipe
 from ..storage import read_json, write_json
+from .authority import OPERATOR
 from .health import Health
-from .kits import JOBS, OPERATOR, Kit, harden
+from .kits import JOBS, Kit, harden
 from .logs import Voice
 from .nvflare_jobs import ERROR, LOG, PLACE, PLAN, RUN, STATUS
 from .rounds.client_store import alone
@@ -57,7 +58,7 @@ class ServerSupervisor:
     def play(self) -> Path:
         """To the end; the folder with what the run leaves."""
         shared(Recipe.load(self.recipe))  # what can be refused is refused before anybody is asked
-        certificate(self.kit / "startup" / "server.crt")
+        certificate(self.kit, "server")
         with alone(self.place / "server", f"another sartor server works with {self.kit}; there can be only one."):
             self._plan()
             if self._state() == "finished":

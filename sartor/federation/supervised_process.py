@@ -10,13 +10,15 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
-from ..errors import SartorError, need
+from ..errors import need
+from . import certificates
 from .kits import Kit
 from .logs import trim
 from .nvflare_jobs import PLACE
+from .revocation import in_use
+from .transports.https_driver import PROXY
 
 Say = Callable[[str], None]
 POLL = 1.0  # seconds between two looks at a process
@@ -30,6 +32,8 @@ def watch():
         time.sleep(0.5)
     os._exit(1)
 threading.Thread(target=watch, daemon=True).start()
+from sartor.federation.transports import https_driver
+https_driver.register()
 runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
 
@@ -40,6 +44,7 @@ class Daemon:
 
     kit: Path
     about: Kit
+    proxy: str | None = None
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -57,6 +62,7 @@ class Daemon:
             (self.kit / name).mkdir(exist_ok=True)
         # Without the kit's folder on the path: what lies there is data, not code.
         env = {"OMP_NUM_THREADS": "1"} | os.environ | {"PYTHONSAFEPATH": "1"}
+        env |= {} if self.proxy is None else {PROXY: self.proxy}
         module = f"nvflare.private.fed.app.{part}.{part}_train"
         self.log.unlink(missing_ok=True)
         with self.log.open("ab") as log:  # for appending: it is trimmed while NVFlare writes
@@ -79,11 +85,11 @@ class Daemon:
         """Keep its log from growing without end."""
         trim(self.log)
 
-    def says(self, words: str) -> bool:
-        """Whether these words are in its log."""
+    def says(self, words: str) -> int:
+        """How often these words are in its log."""
         with contextlib.suppress(OSError):
-            return words in self.log.read_text(errors="replace")
-        return False
+            return self.log.read_text(errors="replace").count(words)
+        return 0
 
     def stop(self) -> None:
         """End it; its job processes follow by themselves."""
@@ -117,22 +123,13 @@ def vacant(host: str, port: int) -> None:
         time.sleep(0.5)
 
 
-def certificate(path: Path) -> None:
-    """Refuse a certificate that is not valid now, which is also how a wrong clock shows."""
-    from cryptography import x509
-
-    try:
-        found = x509.load_pem_x509_certificate(path.read_bytes())
-    except (OSError, ValueError) as e:
-        raise SartorError(f"{path} cannot be read: the kit is incomplete.") from e
-    now = datetime.now(UTC)
+def certificate(kit: Path, part: str) -> None:
+    """Refuse a kit whose certificate is not valid now, or is revoked."""
+    found = certificates.read(kit / "startup" / f"{part}.crt")
+    certificates.check_dates(found, "this kit", "Ask for a new one, or set the clock.")
+    revoked = in_use(kit, certificates.read(kit / "startup" / certificates.ROOT))
     need(
-        now <= found.not_valid_after_utc,
-        f"the certificate of this kit expired on {found.not_valid_after_utc:%Y-%m-%d} (this machine's clock says "
-        f"{now:%Y-%m-%d %H:%M} UTC). Ask for a new kit, or set the clock.",
-    )
-    need(
-        now >= found.not_valid_before_utc,
-        f"the certificate of this kit is valid from {found.not_valid_before_utc:%Y-%m-%d %H:%M} UTC, and this "
-        f"machine's clock says {now:%Y-%m-%d %H:%M}. Set the clock.",
+        found not in revoked,
+        f"the certificate of this kit is revoked (list {revoked.number} of revoked certificates). Ask the federation's "
+        "authority for a new one (sartor federation request).",
     )

@@ -7,18 +7,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-from sites import NAMES, personal, tables
+from sites import NAMES, tables
 
 pytest.importorskip("nvflare")
 
-from processes import Processes, run
+from processes import Processes, run, same_as_simulated
 
-from sartor.run.assemble import clients_of
-from sartor.run.play import play_recipe
-from sartor.run.recipe import Recipe
-from sartor.storage import load_tensors, read_json
+from sartor.storage import read_json
 
 RECIPE = 'method = "flame"\nmodel = "mlp(6)"\nseed = 3\nrounds = {}\nevaluate_every = 10\n'
 
@@ -35,20 +31,6 @@ def processes(tmp_path: Path, data: dict[str, Path]) -> Iterator[Processes]:
         yield found
     finally:
         found.end()
-
-
-def same_as_simulated(found: Processes, data: dict[str, Path], folder: Path) -> None:
-    """Every final vector equals the serial engine's, byte for byte: the global model, the personal ones."""
-    own = {"data": str(data["all"]), "target": "outcome", "client_key": "hospital", "diagnostics": False}
-    own |= {"partition": "natural", "engine": "serial"}
-    recipe = Recipe.load(found.recipe).replace(**own)
-    list(play_recipe(recipe, clients_of(recipe), folder))
-    expected, _ = load_tensors(folder / "models" / "personal.safetensors")
-    for i, name in enumerate(NAMES):
-        wanted = np.concatenate([expected[k][i].numpy().ravel() for k in sorted(expected)])
-        assert np.array_equal(personal(found.kits, f"{name}/play"), wanted), name
-    common = found.kits / "server" / "play" / "run" / "models" / "global.safetensors"
-    assert common.read_bytes() == (folder / "models" / "global.safetensors").read_bytes()
 
 
 KILLS = {

@@ -14,9 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import fresh
+import numpy as np
 import psutil
 import waiting
-from sites import EXACT
+from sites import EXACT, NAMES, personal
+
+from sartor.run.assemble import clients_of
+from sartor.run.play import play_recipe
+from sartor.run.recipe import Recipe
+from sartor.storage import load_tensors
 
 MAIN = "from sartor.cli import main; main()"
 WORKERS = {"server": "runner_process", "site": "worker_process"}  # NVFlare's modules for a job's processes
@@ -45,16 +51,28 @@ class Processes:
     recipe: Path
     data: dict[str, Path]
     options: Sequence[object] = ("--round-timeout", 900, "--min-clients", 2)
+    own: dict[str, Sequence[object]] = field(default_factory=dict)  # further options of single sites
     started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     ever: list[psutil.Process] = field(default_factory=list)
 
     @classmethod
-    def make(cls, folder: Path, recipe: str, data: dict[str, Path]) -> Processes:
+    def make(cls, folder: Path, recipe: str, data: dict[str, Path], own_keys: bool = False) -> Processes:
+        """With kits that were made in one place, or each with a key of its owner's."""
         names = [n for n in data if n != "all"]
         kits, port = folder / "kits", free_port()
         init = ("federation", "init", "--name", "trial", "--server", f"localhost:{port}", "--sites", ",".join(names))
-        done = run(*init, "--out", kits)
+        done = run(*init, "--out", folder / "authority" if own_keys else kits, *(["--requests"] if own_keys else []))
         assert done.returncode == 0, done
+        for name in ("server", *names) if own_keys else ():
+            request = ("federation", "request", "--name", "trial", "--site", name, "--out", kits / name)
+            sign = ("federation", "sign", folder / "authority", kits / name / "request.csr")
+            for words in (
+                request,
+                (*sign, "--out", folder / f"{name}.answer"),
+                ("federation", "join", kits / name, folder / f"{name}.answer"),
+            ):
+                done = run(*words)
+                assert done.returncode == 0, done
         (folder / "recipe.toml").write_text(recipe)
         return cls(kits, folder / "recipe.toml", {n: data[n] for n in names})
 
@@ -64,6 +82,7 @@ class Processes:
             if name != "server":
                 words = ["client", self.kits / name, "--data", self.data[name], "--target", "outcome"]
                 words += ["--least-scored", EXACT.least_scored, "--score-digits", EXACT.score_digits]
+                words += self.own.get(name, ())
             with (self.kits / f"{name}.log").open("ab") as log:
                 self.started[name] = subprocess.Popen(
                     [sys.executable, "-c", MAIN, *map(str, words)],
@@ -144,3 +163,17 @@ class Processes:
                 process.send_signal(signal.SIGKILL)
         _, alive = psutil.wait_procs(self.ever, timeout=waiting.STILL)
         assert not alive, alive
+
+
+def same_as_simulated(found: Processes, data: dict[str, Path], folder: Path) -> None:
+    """Every final vector equals the serial engine's, byte for byte: the global model, the personal ones."""
+    own = {"data": str(data["all"]), "target": "outcome", "client_key": "hospital", "diagnostics": False}
+    own |= {"partition": "natural", "engine": "serial"}
+    recipe = Recipe.load(found.recipe).replace(**own)
+    list(play_recipe(recipe, clients_of(recipe), folder))
+    expected, _ = load_tensors(folder / "models" / "personal.safetensors")
+    for i, name in enumerate(NAMES):
+        wanted = np.concatenate([expected[k][i].numpy().ravel() for k in sorted(expected)])
+        assert np.array_equal(personal(found.kits, f"{name}/play"), wanted), name
+    common = found.kits / "server" / "play" / "run" / "models" / "global.safetensors"
+    assert common.read_bytes() == (folder / "models" / "global.safetensors").read_bytes()

@@ -80,6 +80,7 @@ class RemoteEngine:
         self.clients = sum(map(len, roster.values()))
         self.since = torch.full([self.clients], -1, dtype=torch.int64)
         self.silent = dict.fromkeys(roster, 0)  # timeouts in a row
+        self.gone: frozenset[str] = frozenset()  # sites that have left the federation since: they are not asked
         self.counts = {"answers": 0, "duplicate": 0, **dict.fromkeys(REASONS, 0)}
         self.refusals = dict.fromkeys(REASONS, 0)  # of our requests, by sites
         self._steps = 0
@@ -146,7 +147,7 @@ class RemoteEngine:
         out = {}
         for site, clients in self.roster.items():
             mine = sorted(c for c in clients if c in place)
-            if not mine:
+            if not mine or site in self.gone:
                 continue
             here = torch.tensor([place[c] for c in mine])
             rows = {k: v[:1].expand(len(mine), *v.shape[1:]) if v.stride(0) == 0 else v[here] for k, v in down.items()}
