@@ -5,8 +5,15 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 LONGEST = 1000  # characters of a message
+# The refusals that people meet most are explained on one page, under a heading each; tests/documents follows every one.
+EXPLAINED = "docs/troubleshooting.md"
+Topic = Literal[
+    "the-target", "mixed-columns", "missing-values", "encoding", "client-names", "small-clients", "new-rows",
+    "data-sets", "extras", "divergence", "memory", "resuming", "a-used-folder", "names-and-settings",
+]  # fmt: skip
 _HARMLESS = "\n\t\xa0\u200c\u200d"  # not printable by Unicode's rules, but names and tables hold them
 
 
@@ -22,6 +29,11 @@ def readable(text: str, most: int = LONGEST) -> str:
         text = f"{text[: 2 * most]} ... {text[-2 * most :]}"
     line, tail = printable(" ".join(text.split())), most // 3
     return line if len(line) <= most else f"{line[: most - tail - 5]} ... {line[-tail:]}"
+
+
+def see(topic: Topic) -> str:
+    """The end of a message: where the page explains it."""
+    return f" See {EXPLAINED}#{topic}."
 
 
 class SartorError(ValueError):

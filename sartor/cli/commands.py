@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # In the order in which sartor --help names them: the file, and the function whose docstring says what it is for.
 COMMANDS = {
+    "init": ("init", "init"),
     "advise": ("advise", "advise"),
     "run": ("run", "run"),
     "compare": ("compare", "compare"),

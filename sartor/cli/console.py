@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from ..errors import need, printable
+from ..errors import need, printable, see
 from .commands import app
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ err = PlainConsole(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 def vacant(folder: Path | None, file: str, holds: str) -> None:
-    need(folder is None or not (folder / file).exists(), f"{folder} holds {holds}.")
+    need(folder is None or not (folder / file).exists(), f"{folder} holds {holds}.{see('a-used-folder')}")
 
 
 def somewhere(recipe: Recipe, folder: Path | None) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import need, printable
+from ..errors import need, printable, see
 from ..federation.limits import LIMITS
 from .console import app, out
 from .options import Json, takes
@@ -28,7 +28,7 @@ def _saying(as_json: bool) -> Callable[[str], None]:
 
 def _needs_nvflare() -> None:
     have = importlib.util.find_spec("nvflare") is not None
-    need(have, "a real federation needs NVFlare: pip install 'sartor[nvflare]'.")
+    need(have, "a real federation needs NVFlare: pip install 'sartor[nvflare]'." + see("extras"))
 
 
 @federation.command("init")

@@ -38,7 +38,7 @@ def test_the_version_is_said_once(changelog: ModuleType) -> None:
     cited = changelog.CITED.findall((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert changelog.version() == sartor.__version__ == newest
     assert cited == [f"version: {sartor.__version__}"]
-    assert "\nversion = " not in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert '\nversion = "' not in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 
 def test_a_release_dates_its_section_and_the_next_one_begins(changelog: ModuleType, copy: Path) -> None:
