@@ -38,7 +38,14 @@ def see(topic: Topic) -> str:
 
 class SartorError(ValueError):
     """Something in the request is wrong. The message is one readable line and says what to do; the command line exits
-    with 2."""
+    with 2.
+
+        >>> try:
+        ...     st.FLAME(lam=-1.0)
+        ... except st.SartorError as error:
+        ...     print(error)
+        FLAME needs lam > 0; got -1.0.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(readable(message))

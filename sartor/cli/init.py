@@ -13,6 +13,7 @@ from ..errors import need, readable, unknown
 from ..run.recipe import SETTINGS
 from . import completion
 from .console import app, out
+from .options import takes
 
 if TYPE_CHECKING:
     from ..data.tables.first_look import FirstLook
@@ -27,7 +28,9 @@ SECTIONS = {  # which settings the recipe shows, besides the data's: the rest ha
 
 
 @app.command()
+@takes("data", only=("target", "client_key"))
 def init(
+    ctx: typer.Context,
     data: Annotated[
         Path,
         typer.Argument(
@@ -35,22 +38,25 @@ def init(
             autocompletion=completion.data,
         ),
     ],
-    target: Annotated[str | None, typer.Option(help="the column to predict [if its name says so]")] = None,
-    client_key: Annotated[
-        str | None, typer.Option(help="the column that names the client of each row [if its name says so]")
-    ] = None,
     file: Annotated[Path, typer.Option("--out", help="the recipe's file")] = Path("recipe.toml"),
 ) -> None:
-    """Write a commented recipe for your own data, to edit and run."""
+    """Write a commented recipe for your own data, to edit and run.
+
+    Without --target and --client-key it takes the columns whose names say clearly that they are these.
+    """
     from ..data.tables.first_look import first_look
     from ..storage import write_text
 
     need(not file.exists(), f"{file} exists already; choose another file with --out, or remove it.")
     seen = first_look(data.expanduser())
-    for given in (target, client_key):
-        if given is not None and given not in (names := [c.name for c in seen.columns]):
+    names = [c.name for c in seen.columns]
+    for given in (ctx.params["target"], ctx.params["client_key"]):
+        if given is not None and given not in names:
             raise unknown(f"column of {data.name}", given, names)
-    chosen = {"target": target or seen.target, "client_key": client_key or seen.client_key}
+    chosen: dict[str, str | None] = {
+        "target": ctx.params["target"] or seen.target,
+        "client_key": ctx.params["client_key"] or seen.client_key,
+    }
     write_text(file, "\n".join(_text(str(data), seen, chosen)) + "\n")
     for line in _said(data, file, seen, chosen):
         out.print(line, soft_wrap=True)

@@ -265,7 +265,15 @@ def _reading_text(proto: Any, inputs: Inputs) -> Any:
 
 
 def load_model(path: str | Path, model: nn.Module | None = None) -> Prepared:
-    """The model of a .safetensors file that `Result.export` wrote; `model`: the architecture where it was your own."""
+    """The model of a .safetensors file that `Result.export` wrote; `model`: the architecture where it was your own.
+
+    For example:
+
+        >>> result = st.fit(st.FLAME(), model, clients, rounds=2)
+        >>> path = result.export(0, "client-0.safetensors")
+        >>> st.load_model(path, model)(clients.x[:3]).shape
+        torch.Size([3, 10])
+    """
     path = Path(path)
     need(path.suffix == ".safetensors", f"load_model reads .safetensors files; got {path.name}.")
     tensors, note = load_sealed(path)
