@@ -50,7 +50,7 @@ federation-memory: setup
 report-shots: setup
 	$(BIN)/python docs/report_shots.py
 
-# The tables of the README and of docs/comparing.md: methods with equal work and twenty trials each, then their best
+# The tables of docs/comparing.md: methods with equal work and twenty trials each, then their best
 # settings on test data: of newly drawn clients, or, where the clients are real, of the same ones with the test data that
 # no trial has seen, five times. It takes an hour. The natural sets are looked for in $SARTOR_DATA/natural.
 .PHONY: headline
