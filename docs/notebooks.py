@@ -6,6 +6,7 @@ Each runs in an empty folder with this interpreter. tests/documents/test_noteboo
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -25,15 +26,29 @@ def executed(path: Path, folder: Path) -> NotebookNode:
     env = os.environ | {"PATH": f"{commands}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "110", "TQDM_DISABLE": "1"}
     client = NotebookClient(book, timeout=LONGEST, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
     client.execute(env=env)
-    return tidied(book)
+    return tidied(book, f"{folder}/")
 
 
-def tidied(book: NotebookNode) -> NotebookNode:
-    """Without what differs from machine to machine and says nothing: times of cells, the kernel's version."""
+def tidied(book: NotebookNode, folder: str) -> NotebookNode:
+    """Without what differs from machine to machine and says nothing: times of cells, the kernel's version, colours, the
+    folder's name. What came in pieces is one output."""
     for cell in book.cells:
         cell.metadata = {}
+        whole: list[NotebookNode] = []
         for output in cell.get("outputs", []):
-            output.pop("metadata", None) if output.output_type == "stream" else output.update(metadata={})
+            if output.get("name") == "stderr" and "site-packages" in output.text:
+                continue  # a warning of some library, with folders of this machine
+            if output.output_type != "stream":
+                output.metadata = {}
+            elif whole and whole[-1].get("name") == output.name:
+                whole[-1].text += output.text
+                continue
+            whole.append(output)
+        for output in whole:
+            if "text" in output:
+                output.text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output.text).replace(folder, "")
+        if cell.cell_type == "code":
+            cell.outputs = whole
     book.metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
     return book
 

@@ -50,10 +50,11 @@ def check(python: Path, wheel: Path, folder: Path, first: Path | None = None) ->
     home = folder / "environment"
     uv("venv", "--quiet", "--python", python, home)
     into = ("--quiet", "--python", home / "bin" / "python")
+    whole = (*into, "--compile-bytecode")  # else each of the commands would compile PyTorch's files anew
     if first is not None:
-        uv("pip", "install", *into, "--requirement", first)
+        uv("pip", "install", *whole, "--requirement", first)
     before = set(uv("pip", "freeze", *into).splitlines())
-    uv("pip", "install", *into, wheel)
+    uv("pip", "install", *whole, wheel)
     after = uv("pip", "freeze", *into).splitlines()
     replaced = sorted(before - set(after))
     assert not replaced, f"installing the wheel replaced {', '.join(replaced)}"

@@ -31,7 +31,8 @@ class PlainConsole(Console):
 # Where nobody says how wide a page is, tables get room.
 _wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
 out = PlainConsole(highlight=False, markup=False, emoji=False, width=_wide)
-err = PlainConsole(stderr=True, highlight=False, markup=False, emoji=False)
+# A notebook asks for colours though it is no terminal; there a progress bar would be a thousand lines.
+err = PlainConsole(stderr=True, highlight=False, markup=False, emoji=False, force_terminal=sys.stderr.isatty())
 
 
 def vacant(folder: Path | None, file: str, holds: str) -> None:
