@@ -28,7 +28,7 @@ test-all: test
 	OMP_NUM_THREADS=1 PYTHONPATH=tests/support $(BIN)/python tests/golden.py
 
 check: setup
-	$(BIN)/ruff check sartor tests benchmarks docs examples
+	$(BIN)/ruff check sartor tests benchmarks docs examples release
 	$(BIN)/mypy
 
 # A server and three sites on this machine: kits, ten rounds of FLAME over mutual TLS, personal models at the sites.
@@ -65,7 +65,7 @@ deploy-check: setup $(HELM)
 report-shots: setup
 	$(BIN)/python docs/report_shots.py
 
-# The tables of the README and of docs/comparing.md: methods with equal work and twenty trials each, then their best
+# The tables of docs/comparing.md: methods with equal work and twenty trials each, then their best
 # settings on test data: of newly drawn clients, or, where the clients are real, of the same ones with the test data that
 # no trial has seen, five times. It takes an hour. The natural sets are looked for in $SARTOR_DATA/natural.
 .PHONY: headline
@@ -106,7 +106,7 @@ har: setup
 	$(BIN)/python docs/har.py runs/har
 
 clean:
-	rm -rf .venv .venv-bench .venv-docs .venv-wheel build dist runs .pytest_cache .mypy_cache .ruff_cache *.egg-info
+	rm -rf .venv .venv-bench .venv-docs .venv-release .venv-wheel build dist runs .pytest_cache .mypy_cache .ruff_cache *.egg-info
 
 # Against a plain loop, Flower and pfl, and against the machine's limit. Writes benchmarks/RESULTS.md and results.json.
 .PHONY: bench bench-quick
@@ -129,10 +129,10 @@ bench-quick: setup
 # a link or anchor that leads nowhere, is an error. Material for MkDocs 9 announces its own end (May 2027): not our warning.
 .PHONY: docs docs-fill docs-serve
 PAGES := .venv-docs/ready
-NEEDS = import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")
+NEEDS_OF = import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"][sys.argv[1]], sep="\n")
 $(PAGES): pyproject.toml
 	$(PYTHON) -m venv .venv-docs
-	$(PYTHON) -c '$(NEEDS)' > .venv-docs/needs.txt
+	$(PYTHON) -c '$(NEEDS_OF)' docs > .venv-docs/needs.txt
 	.venv-docs/bin/python -m pip install --quiet --requirement .venv-docs/needs.txt
 	touch $(PAGES)
 
@@ -147,14 +147,35 @@ docs-fill: setup
 docs-serve: $(PAGES)
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs serve --dev-addr 127.0.0.1:8000
 
-# A source distribution and a wheel in dist/; then the wheel in an empty environment, away from this folder.
-.PHONY: wheel test-wheel
-wheel: $(PAGES)
-	rm -rf dist build/lib build/bdist*
-	.venv-docs/bin/python -m build --outdir dist .
+# A source distribution and a wheel in dist/, made in a place of its own.
+.PHONY: wheel test-wheel release next
+MAKERS := .venv-release/ready
+$(MAKERS): pyproject.toml
+	$(PYTHON) -m venv .venv-release
+	$(PYTHON) -c '$(NEEDS_OF)' release > .venv-release/needs.txt
+	.venv-release/bin/python -m pip install --quiet --requirement .venv-release/needs.txt
+	touch $(MAKERS)
 
+wheel: $(MAKERS)
+	rm -rf dist build/lib build/bdist*
+	.venv-release/bin/python -m build --outdir dist .
+	.venv-release/bin/twine check --strict dist/*
+
+# The wheel in an empty environment with the pinned versions, away from this folder.
 test-wheel: wheel
 	rm -rf .venv-wheel
 	$(PYTHON) -m venv .venv-wheel
 	.venv-wheel/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
 	.venv-wheel/bin/python tests/wheel.py
+
+# Everything that is published: checked in empty environments (every Python that is to be had, then the lowest versions of
+# all ranges; each takes gigabytes for a moment where PyTorch comes with CUDA: UV_TORCH_BACKEND=cpu spares them), a bill of
+# materials, and the changelog's section with its date. Nothing is uploaded: CONTRIBUTING.md says what comes next.
+release: wheel
+	.venv-release/bin/python release/environments.py dist/*.whl
+	.venv-release/bin/python release/changelog.py date > dist/NOTES.md
+	ls -l dist
+
+# After a release: make next VERSION=0.2.0
+next:
+	$(PYTHON) release/changelog.py begin $(VERSION)

@@ -180,7 +180,8 @@ def together(said: Iterable[tuple[str, tuple[str, ...]]]) -> list[str]:
 
 
 def navigation(_: list[str]) -> str:
-    return "\n".join(f"      - {methods.NAMES[names[0]].title}: methods/{file}.md" for file, names in pages().items())
+    lines = (f"- {methods.NAMES[names[0]].title}: methods/{file}.md" for file, names in pages().items())
+    return "\n".join(" " * 10 + line for line in lines)
 
 
 def stub() -> str:

@@ -1,4 +1,4 @@
-"""The tables of methods tuned alike, in README.md and docs/comparing.md: from what `make headline` has left.
+"""The tables of methods tuned alike, in docs/comparing.md: from what `make headline` has left.
 
     python docs/headline.py runs/headline
 
@@ -88,9 +88,10 @@ def put(page: Path, mark: str, text: str) -> None:
 def main() -> None:
     folder = Path(sys.argv[1])
     found = {name: read(folder / name) for name in SETS if (folder / name).is_dir()}
-    put(ROOT / "README.md", "headline", short(found))
+    page = ROOT / "docs" / "comparing.md"
+    put(page, "headline-short", short(found))
     whole = "".join(f"\n{SETS[name]}:\n\n{table(cells)}" for name, cells in found.items())
-    put(ROOT / "docs" / "comparing.md", "headline", whole.lstrip("\n"))
+    put(page, "headline", whole.lstrip("\n"))
 
 
 if __name__ == "__main__":

@@ -5,8 +5,15 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 LONGEST = 1000  # characters of a message
+# The refusals that people meet most are explained on one page, under a heading each; tests/documents follows every one.
+EXPLAINED = "docs/troubleshooting.md"
+Topic = Literal[
+    "the-target", "mixed-columns", "missing-values", "encoding", "client-names", "small-clients", "new-rows",
+    "data-sets", "extras", "divergence", "memory", "resuming", "a-used-folder", "names-and-settings",
+]  # fmt: skip
 _HARMLESS = "\n\t\xa0\u200c\u200d"  # not printable by Unicode's rules, but names and tables hold them
 
 
@@ -24,9 +31,21 @@ def readable(text: str, most: int = LONGEST) -> str:
     return line if len(line) <= most else f"{line[: most - tail - 5]} ... {line[-tail:]}"
 
 
+def see(topic: Topic) -> str:
+    """The end of a message: where the page explains it."""
+    return f" See {EXPLAINED}#{topic}."
+
+
 class SartorError(ValueError):
     """Something in the request is wrong. The message is one readable line and says what to do; the command line exits
-    with 2."""
+    with 2.
+
+        >>> try:
+        ...     st.FLAME(lam=-1.0)
+        ... except st.SartorError as error:
+        ...     print(error)
+        FLAME needs lam > 0; got -1.0.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(readable(message))

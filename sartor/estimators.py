@@ -252,6 +252,11 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
     `epochs` and `batch` its solver's. `scale`: features to scale by all groups' rows ("pooled"), by the group's "own",
     or "raw". `validation` of each group's rows are kept to choose between its personal model, the global one and
     mixtures. In fit, X is an array of numbers or a data frame, which may hold text, dates and gaps.
+
+        >>> X, y, hospital = [[0.0], [1.0]] * 40, [0, 1] * 40, ["north"] * 40 + ["south"] * 40
+        >>> model = st.PersonalizedClassifier(method="ditto", rounds=5).fit(X, y, groups=hospital)
+        >>> model.predict([[0.0], [1.0]], groups=["north", "south"]).tolist()
+        [0, 1]
     """
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> PersonalizedClassifier:
@@ -286,7 +291,13 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
 class PersonalizedRegressor(RegressorMixin, _Personalized):  # type: ignore[misc]
     """A regressor with a model for each group; the parameters are those of PersonalizedClassifier. Models learn y to
     scale, by the mean and standard deviation of all groups' rows; predictions are in the units of y. A `loss` of your
-    own is given y as it is."""
+    own is given y as it is.
+
+        >>> X, y, hospital = [[0.0], [1.0]] * 40, [5.0, 7.0] * 40, ["north"] * 40 + ["south"] * 40
+        >>> model = st.PersonalizedRegressor(method="ditto", rounds=5).fit(X, y, groups=hospital)
+        >>> model.predict([[1.0]], groups=["north"]).round().tolist()
+        [7.0]
+    """
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> PersonalizedRegressor:
         """Train; `groups` says whose each row is. Without it all rows are one client's."""

@@ -53,6 +53,8 @@ class SGD:
     """Stochastic gradient descent: `epochs` passes over the client's data, or `steps` minibatch steps.
 
     `decay` multiplies the step size after each round. `reuse` takes all steps on one minibatch (pFedMe's K steps on D).
+
+        >>> method = st.FLAME(solver=st.SGD(lr=0.05, epochs=2, batch=32, momentum=0.9))
     """
 
     lr: float = 0.1
@@ -100,7 +102,12 @@ class SGD:
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam with fresh moments at every call; weight decay is added to the gradient. `decay` as in SGD."""
+    """Adam with fresh moments at every call; weight decay is added to the gradient. `decay` as in SGD.
+
+    For example:
+
+        >>> method = st.Ditto(solver=st.Adam(lr=0.001))
+    """
 
     lr: float = 1e-3
     epochs: int = 1
@@ -251,6 +258,8 @@ class Newton:
     `ridge` adds ridge/(2n) ‖weights‖², n the client's samples, intercepts left out: scikit-learn's 1/C. It bounds what
     separable data would let grow for ever. A step that overshoots is halved. With more than 256 parameters L-BFGS steps
     take its place, to a slope of 1e-6.
+
+        >>> result = st.fit(st.LocalOnly(solver=st.Newton(ridge=1.0)), model, clients, rounds=1)
     """
 
     ridge: float = 1.0

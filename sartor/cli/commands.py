@@ -5,16 +5,19 @@ from __future__ import annotations
 import ast
 import importlib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from .. import __version__
 
+if TYPE_CHECKING:
+    import click  # Typer from 0.26 on has a copy of its own, and does not bring this one
+
 # In the order in which sartor --help names them: the file, and the function whose docstring says what it is for.
 COMMANDS = {
+    "init": ("init", "init"),
     "advise": ("advise", "advise"),
     "run": ("run", "run"),
     "compare": ("compare", "compare"),
@@ -53,11 +56,11 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """For the list of commands: the name and its line."""
-        return click.Command(cmd_name, help=first_line(cmd_name)) if cmd_name in COMMANDS else None
+        return TyperCommand(cmd_name, help=first_line(cmd_name)) if cmd_name in COMMANDS else None
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Plain: Rich's panels, which the commands have, take longer to load than all the rest."""
-        click.Group.format_help(self, ctx, formatter)
+        super(TyperGroup, self).format_help(ctx, formatter)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from ..errors import need, printable
+from ..errors import need, printable, see
 from .commands import app
 
 if TYPE_CHECKING:
@@ -31,11 +31,12 @@ class PlainConsole(Console):
 # Where nobody says how wide a page is, tables get room.
 _wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
 out = PlainConsole(highlight=False, markup=False, emoji=False, width=_wide)
-err = PlainConsole(stderr=True, highlight=False, markup=False, emoji=False)
+# A notebook asks for colours though it is no terminal; there a progress bar would be a thousand lines.
+err = PlainConsole(stderr=True, highlight=False, markup=False, emoji=False, force_terminal=sys.stderr.isatty())
 
 
 def vacant(folder: Path | None, file: str, holds: str) -> None:
-    need(folder is None or not (folder / file).exists(), f"{folder} holds {holds}.")
+    need(folder is None or not (folder / file).exists(), f"{folder} holds {holds}.{see('a-used-folder')}")
 
 
 def somewhere(recipe: Recipe, folder: Path | None) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import need, one_of, printable
+from ..errors import need, one_of, printable, see
 from ..federation.limits import LIMITS
 from .console import app, out
 from .options import Json, takes
@@ -40,7 +40,7 @@ def _as_events(log: str) -> bool:
 def needs_nvflare() -> None:
     """Refuse where it is not installed."""
     have = importlib.util.find_spec("nvflare") is not None
-    need(have, "a real federation needs NVFlare: pip install 'sartor[nvflare]'.")
+    need(have, "a real federation needs NVFlare: pip install 'sartor[nvflare]'." + see("extras"))
 
 
 @federation.command("init")

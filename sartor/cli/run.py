@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import need
+from ..errors import need, see
 from ..run.recipe import SETTINGS, Recipe
 from .console import app, err, out, say_columns, say_where, somewhere, vacant
 from .options import ALL, Json, Quiet, Track, asked, assignments, takes, values, written
@@ -126,7 +126,7 @@ def _continued(ctx: typer.Context, folder: Path, out_folder: Path | None) -> Rec
         need(
             SETTINGS[key].free or value == was,
             f"the run in {folder} has {key} = {was}; got {value}. "
-            "Resume without this option, or start a new run with another --out.",
+            f"Resume without this option, or start a new run with another --out.{see('resuming')}",
         )
     return full
 

@@ -22,6 +22,12 @@ class Clients:
 
     Client i's training samples are rows bounds[i, 0]:bounds[i, 1] of `x` and `y`, its validation samples
     bounds[i, 1]:bounds[i, 2], its test samples bounds[i, 2]:bounds[i, 3].
+
+        >>> len(clients), clients.x.shape[1]
+        (6, 64)
+        >>> begin, end = clients.bounds[0, :2]
+        >>> bool(len(clients.x[begin:end]) > 0)
+        True
     """
 
     x: Tensor  # [n, ...] float

@@ -19,6 +19,14 @@ def load(data: Any, **options: Any) -> Dataset:
     """Open a data set by name ("digits", "synthetic(0,0)"), by path (a .csv, .parquet or .npz file, or a folder of
     tables of which each is a client; with target= and client_key=), or as an object of Python: (X, y, groups), a data
     frame, a dict of columns, a Hugging Face or a Flower data set.
+
+        >>> digits = st.data.load("digits")
+        >>> len(digits), digits.classes
+        (1797, 10)
+        >>> mine = st.data.load({"age": [61, 48, 70, 55], "site": ["a", "a", "b", "b"], "ill": [1, 0, 1, 0]},
+        ...     target="ill", client_key="site")
+        >>> mine.split("natural", minimum=2, seed=0).names
+        ['a', 'b']
     """
     if not isinstance(data, str | Path):
         return read_object(data, **_known("data", read_object, options))

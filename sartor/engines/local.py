@@ -24,7 +24,7 @@ from torch import Tensor
 from ..client_table import Empty, Memory, Rows, row_of, rows_of, span
 from ..core import Method, Problem, Stage, State, Task
 from ..data.clients import Clients
-from ..errors import Diverged, SartorError
+from ..errors import Diverged, SartorError, see
 from ..judge.choice import SHARES, covariance
 from ..tasks import convex
 from . import forked
@@ -209,7 +209,7 @@ class LocalEngine:
                 raise Diverged(
                     f"diverged in round {round + 1}: {name} of client {self.data.names[client]} holds NaN or Inf. "
                     "The likely cause is a step too large for this problem (lr·(λ + L) must stay below 2): "
-                    "lower lr or lam."
+                    f"lower lr or lam.{see('divergence')}"
                 )
 
     def move(self, states: State, visits: Tensor, taken: Tensor) -> None:

@@ -31,7 +31,12 @@ from .parts.split_steps import lasting, two_parts
 
 @dataclass(frozen=True)
 class Ditto(Method):
-    """A personal model regularised towards the global one that another method trains beside it."""
+    """A personal model regularised towards the global one that another method trains beside it.
+
+    For example:
+
+        >>> result = st.fit(st.Ditto(lam=0.5), model, clients, rounds=2)
+    """
 
     lam: float = 0.1
     joint: bool = True

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import spelling
-from ..errors import SartorError, need, unknown
+from ..errors import SartorError, need, see, unknown
 
 if TYPE_CHECKING:
     from ..core import Method
@@ -94,7 +94,7 @@ def entry(name: str) -> Entry:
         return NAMES[name]
     made = spelling.find("method", dict[str, type["Method"]](), name)
     if not isinstance(made, type):
-        raise unknown("method", name, NAMES)
+        raise unknown("method", name, NAMES, do=see("names-and-settings"))
     return Entry(made.__module__, made.__name__, (made.__doc__ or "").splitlines()[0], "its authors' code")
 
 

@@ -34,7 +34,12 @@ from .parts.diagnostics import prox_facts
 
 @dataclass(frozen=True)
 class FedAMP(Method):
-    """Attentive message passing: each client gets its own mixture of the others' models."""
+    """Attentive message passing: each client gets its own mixture of the others' models.
+
+    For example:
+
+        >>> result = st.fit(st.FedAMP(), model, clients, rounds=2)
+    """
 
     attention: str = "exp"  # A: "exp", "sqrt" (tamed square root), "scad", "mcp"; or "cosine" (HeurFedAMP)
     reach: float | None = None  # σ over the mean squared distance between models; none: 1, or what `sigma` makes it

@@ -24,7 +24,13 @@ from .parts.diagnostics import inner_loop_warnings, prox_facts
 
 @dataclass(frozen=True)
 class FedAvg(Method):
-    """One global model, the average of locally trained ones."""
+    """One global model, the average of locally trained ones.
+
+    For example:
+
+        >>> result = st.fit(st.FedAvg(), model, clients, rounds=2)
+        >>> everybody = result.shared()  # one model for all
+    """
 
     mu: float = 0.0
     weighting: str = "size"

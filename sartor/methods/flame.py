@@ -42,7 +42,12 @@ from .parts.last_messages import mean_of_last, remembering
 
 @dataclass(frozen=True)
 class FLAME(Method):
-    """ADMM on the Moreau-envelope objective: a personal, a local and a global model."""
+    """ADMM on the Moreau-envelope objective: a personal, a local and a global model.
+
+    For example:
+
+        >>> result = st.fit(st.FLAME(lam=0.5, solver=st.SGD(lr=0.05)), model, clients, rounds=2)
+    """
 
     lam: float = 0.3
     speed: float | None = None  # λα/ρ; none: 3, or what `rho` makes it

@@ -16,7 +16,14 @@ from ..solvers import SGD, Solver
 
 @dataclass(frozen=True)
 class LocalOnly(Method):
-    """Each client trains alone; nothing is sent."""
+    """Each client trains alone; nothing is sent.
+
+    For example:
+
+        >>> alone = st.fit(st.LocalOnly(), model, clients, rounds=2)
+        >>> alone.summary["bytes_up"]
+        0
+    """
 
     solver: Solver = SGD()
     train_all = True

@@ -36,7 +36,13 @@ LARGEST = 3000  # parameters: d² numbers are sent
 
 @dataclass(frozen=True)
 class MixedEffects(Method):
-    """A common linear model and clients' deviations from it, with estimated variances; by Newton steps of all."""
+    """A common linear model and clients' deviations from it, with estimated variances; by Newton steps of all.
+
+    For example:
+
+        >>> table = st.data.load(([[0.0], [1.0]] * 20, [0, 1] * 20, ["north"] * 20 + ["south"] * 20))
+        >>> result = st.fit(st.MixedEffects(), st.models.layers(1, 2), table.split("natural", seed=0), rounds=2)
+    """
 
     random: str = "all"
     variance: float | None = None  # τ², where it is not to be estimated

@@ -30,7 +30,12 @@ from .parts.split_steps import lasting, nested
 
 @dataclass(frozen=True)
 class PFedMe(Method):
-    """Bi-level Moreau envelopes: a personal model near a global one."""
+    """Bi-level Moreau envelopes: a personal model near a global one.
+
+    For example:
+
+        >>> result = st.fit(st.PFedMe(lam=5.0), model, clients, rounds=2)
+    """
 
     lam: float = 1.0
     eta: float = 1.0

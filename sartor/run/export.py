@@ -32,7 +32,7 @@ from ..data.inputs import Inputs, over_samples
 from ..data.tables.columns import Column
 from ..data.tables.objects import as_source
 from ..data.tables.scan import to_days, to_numbers, to_texts
-from ..errors import SartorError, need, unknown
+from ..errors import SartorError, need, see, unknown
 from ..judge.decisions import Decision
 from ..storage import load_sealed, replacing, save_tensors
 
@@ -217,7 +217,7 @@ def _write_onnx(path: Path, program: Any, inputs: Inputs, note: dict[str, Any]) 
         import onnx
         import onnxscript  # noqa: F401 (what torch.onnx writes with)
     except ImportError as e:
-        raise SartorError("an .onnx file needs onnx and onnxscript: pip install 'sartor[onnx]'.") from e
+        raise SartorError("an .onnx file needs onnx and onnxscript: pip install 'sartor[onnx]'." + see("extras")) from e
     made = torch.onnx.export(
         program, input_names=["x"], output_names=["output"], dynamo=True, external_data=False, verbose=False
     )
@@ -265,7 +265,15 @@ def _reading_text(proto: Any, inputs: Inputs) -> Any:
 
 
 def load_model(path: str | Path, model: nn.Module | None = None) -> Prepared:
-    """The model of a .safetensors file that `Result.export` wrote; `model`: the architecture where it was your own."""
+    """The model of a .safetensors file that `Result.export` wrote; `model`: the architecture where it was your own.
+
+    For example:
+
+        >>> result = st.fit(st.FLAME(), model, clients, rounds=2)
+        >>> path = result.export(0, "client-0.safetensors")
+        >>> st.load_model(path, model)(clients.x[:3]).shape
+        torch.Size([3, 10])
+    """
     path = Path(path)
     need(path.suffix == ".safetensors", f"load_model reads .safetensors files; got {path.name}.")
     tensors, note = load_sealed(path)

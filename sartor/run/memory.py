@@ -10,7 +10,7 @@ from torch import Tensor
 from ..client_table import Rows
 from ..core import Method, Server, State
 from ..data.clients import Clients
-from ..errors import need
+from ..errors import need, see
 
 _BASE = 600 << 20  # Python, PyTorch and what a round's steps need besides; measured
 GIB = 1 << 30
@@ -62,7 +62,8 @@ def check(method: Method, model: Tensor, clients: int, server: Server, start: St
         wanted <= there,
         f"this run needs about {wanted / GIB:.1f} GiB of memory for {clients} clients (cohort {cohort}) with "
         f"{model.numel():,} parameters each, but {there / GIB:.1f} GiB are free; take "
-        f"{'a smaller cohort' if disk else '--store disk (states on disk), fewer clients'} or a smaller model.",
+        f"{'a smaller cohort' if disk else '--store disk (states on disk), fewer clients'} or a smaller model."
+        + see("memory"),
     )
 
 

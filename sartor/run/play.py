@@ -71,6 +71,15 @@ def fit(
     folder: where client states are kept with Execution(store="disk"), and what the machines of a Ray cluster share.
     track: where scores go as it runs: "csv:scores.csv", "tensorboard:logs", "mlflow:URI", or anything with
     write(round, scores) and close().
+
+        >>> import sartor as st
+        >>> clients = st.data.load("digits").split(st.Hybrid(labels=2, beta=0.5), clients=6, seed=0)
+        >>> model = st.models.layers(64, 10)  # or any nn.Module
+        >>> result = st.fit(st.FLAME(), model, clients, rounds=3, seed=0)
+        >>> [line["round"] for line in result.history], len(result.clients)
+        ([3], 6)
+        >>> result.personal(2)(clients.x[:5]).shape  # client 2's own model, an nn.Module
+        torch.Size([5, 10])
     """
     evaluation = evaluation or Evaluation()
     folds.check(evaluation, traffic or Traffic(), privacy is not None)

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 from ..core import Problem
-from ..errors import SartorError, need
+from ..errors import SartorError, need, see
 from ..wrappers.privacy import Privacy
 from .rounds import draw_cohort
 
@@ -65,7 +65,7 @@ def _accountants() -> tuple[Any, Any]:
         from opacus.accountants import PRVAccountant
         from opacus.accountants.analysis import rdp
     except ImportError as e:
-        raise SartorError("differential privacy needs Opacus: pip install 'sartor[privacy]'.") from e
+        raise SartorError("differential privacy needs Opacus: pip install 'sartor[privacy]'." + see("extras")) from e
     return PRVAccountant, rdp
 
 

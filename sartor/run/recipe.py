@@ -178,6 +178,9 @@ class Federation(Settings):
     A dropped client is not reached: it does not train and stays as it was. A straggler trains on what it was sent in
     this round, and its answer arrives in the next: there it counts ("use", unless the client answers anew) or is thrown
     away ("discard"). Both are drawn anew in every round.
+
+        >>> who = st.Federation(cohort=3, drop=0.2)
+        >>> result = st.fit(st.Ditto(), model, clients, rounds=2, federation=who)
     """
 
     title = "federation"
@@ -203,7 +206,15 @@ class Federation(Settings):
 
 @dataclass(frozen=True)
 class Attacked(Settings):
-    """Hostile clients. Scores are of the others."""
+    """Hostile clients. Scores are of the others.
+
+    For example:
+
+        >>> some = st.Attacked(st.attacks.SignFlip(), 0.2)
+        >>> result = st.fit(st.FedAvg(aggregate=st.aggregators.Median()), model, clients, rounds=2, attack=some)
+        >>> sum(row["hostile"] for row in result.clients)
+        1
+    """
 
     title = "attack"
     attack: str | Attack = setting(
@@ -245,7 +256,12 @@ class PrivacySettings(Settings):
 
 @dataclass(frozen=True)
 class Traffic(Settings):
-    """Messages in fewer bytes, and runs that stop when enough bytes were sent or enough was learnt."""
+    """Messages in fewer bytes, and runs that stop when enough bytes were sent or enough was learnt.
+
+    For example:
+
+        >>> result = st.fit(st.Ditto(), model, clients, rounds=2, traffic=st.Traffic(compress="top-k(k=0.05)"))
+    """
 
     title = "traffic"
     compress: str | Compressor = setting(
@@ -271,7 +287,12 @@ class Traffic(Settings):
 
 @dataclass(frozen=True)
 class Execution(Settings):
-    """Where and with what the clients are computed. Numbers do not depend on it, but for dtype and device."""
+    """Where and with what the clients are computed. Numbers do not depend on it, but for dtype and device.
+
+    For example:
+
+        >>> result = st.fit(st.FLAME(), model, clients, rounds=2, execution=st.Execution(engine="serial"))
+    """
 
     title = "execution"
     engine: str = setting(
@@ -307,7 +328,15 @@ class Execution(Settings):
 
 @dataclass(frozen=True)
 class Evaluation(Settings):
-    """When models are scored and kept, and which round is reported."""
+    """When models are scored and kept, and which round is reported.
+
+    For example:
+
+        >>> often = st.Evaluation(evaluate_every=1, report="best")
+        >>> result = st.fit(st.FLAME(), model, clients, rounds=2, evaluation=often)
+        >>> [line["round"] for line in result.history]
+        [1, 2]
+    """
 
     title = "evaluation"
     metric: str = setting(
@@ -380,7 +409,14 @@ SOLVER_OPTIONS: dict[str, tuple[str, str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(Data, Learning, Federation, Attacked, PrivacySettings, Traffic, Execution, Evaluation):
-    """One run: all groups together, every value plain."""
+    """One run: all groups together, every value plain.
+
+    For example:
+
+        >>> recipe = st.Recipe(data="patients.csv", target="outcome", client_key="hospital", method="ditto")
+        >>> print(recipe.toml().splitlines()[:3])
+        ['[data]', 'data = "patients.csv"', 'target = "outcome"']
+    """
 
     title = ""
 

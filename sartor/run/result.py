@@ -35,7 +35,18 @@ from .undertrained import undertrained
 
 @dataclass
 class Result:
-    """A finished run."""
+    """A finished run.
+
+    Models are nn.Modules, scores are numbers; `clients` and `model` are those of `st.fit`'s example.
+
+        >>> result = st.fit(st.Ditto(), model, clients, rounds=3, seed=0)
+        >>> alone = st.fit(st.LocalOnly(), model, clients, rounds=3, seed=0)
+        >>> print(result.table(local=alone).splitlines()[0].split())
+        ['client', 'train', 'test', 'local', 'global', 'personal', 'chosen', 'takes']
+        >>> 0 <= result.summary["chosen"]["accuracy_worst10"] <= result.summary["chosen"]["accuracy_mean"]
+        True
+        >>> client_0, everybody = result.chosen(0), result.shared()
+    """
 
     run: Run
     task: ModelTask

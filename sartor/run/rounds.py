@@ -16,7 +16,7 @@ from torch import Tensor
 from ..client_table import Rows
 from ..core import Engine, Method, Problem, Server, Stage, State
 from ..engines.threads import one_thread
-from ..errors import Diverged, SartorError, Silent, need
+from ..errors import Diverged, SartorError, Silent, need, see
 from ..judge.choice import Scores, unguided
 from ..judge.metrics import summarise, validated
 from ..seeds import stream
@@ -275,7 +275,7 @@ class Run:
         if about.get("settings") != settings:
             raise SartorError(
                 f"{path} belongs to a run with other settings or other data; "
-                "choose another folder, or use the old settings and data."
+                f"choose another folder, or use the old settings and data.{see('resuming')}"
             )
         shaped(about, CHECKPOINT, str(path))
         try:
@@ -386,5 +386,5 @@ def _check_scores(scores: Scores, round: int, gaps: bool = False) -> None:
             client = int(np.flatnonzero(bad)[0])
             raise Diverged(
                 f"diverged by round {round}: the {name.replace('/', ' ')} of client {client} is {value[client]:.3g}. "
-                "The likely cause is a step size too large: lower lr or lam."
+                f"The likely cause is a step size too large: lower lr or lam.{see('divergence')}"
             )

@@ -34,6 +34,8 @@ class DynamicLam(Wrapper):
     """A method whose clients choose λ from a list, each on its own validation data.
 
     One with fewer than `few` validation samples takes the middle candidate.
+
+        >>> result = st.fit(st.DynamicLam(st.Ditto(), (0.1, 1.0)), model, clients, rounds=2)
     """
 
     def __init__(self, method: Method, lams: tuple[float, ...], few: int = 4) -> None:

@@ -42,7 +42,15 @@ PLACES, ACCOUNTANTS = ("server", "client"), ("rdp", "prv")
 
 @dataclass(frozen=True)
 class Privacy:
-    """How private a run is: the noise, or the ε for which it is to be found."""
+    """How private a run is: the noise, or the ε for which it is to be found.
+
+    For example:
+
+        >>> private = st.Privacy(noise=1.0, clip=0.5)
+        >>> result = st.fit(st.FedAvg(), model, clients, rounds=2, privacy=private)
+        >>> bool(result.summary["privacy"]["epsilon"] > 0)
+        True
+    """
 
     noise: float | None = None  # z: the noise's standard deviation is zC
     clip: float = 1.0  # C

@@ -35,7 +35,7 @@ def test_doctor_says_what_to_do_about_what_is_missing(tmp_path: Path, monkeypatc
 
 def test_doctor_knows_every_extra_for_users() -> None:
     extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    assert set(extras["optional-dependencies"]) - {"dev", "docs"} <= set(doctor.EXTRAS)
+    assert set(extras["optional-dependencies"]) - {"dev", "docs", "release"} <= set(doctor.EXTRAS)
 
 
 def test_doctor_counts_with_stacking(tmp_path: Path) -> None:

@@ -74,4 +74,4 @@ def test_help_is_readable() -> None:
 
 
 def test_version() -> None:
-    assert good("version").out.strip() == "0.1.0"
+    assert good("version").out.strip() == __version__

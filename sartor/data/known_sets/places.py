@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ...errors import SartorError
+from ...errors import SartorError, see
 from .download import cache_folder, fetch
 
 IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -145,5 +145,5 @@ def _files(name: str) -> str:
 def _advice(name: str, cache: Path) -> str:
     return (
         f"{PACKAGES.get(name, '')}put {_files(name)} into {cache}, "
-        f"or set SARTOR_DATA to a folder that holds {name}/ with it."
+        f"or set SARTOR_DATA to a folder that holds {name}/ with it.{see('data-sets')}"
     )

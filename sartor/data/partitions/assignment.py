@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ...errors import SartorError, need, positive
+from ...errors import SartorError, need, positive, see
 
 CLIENTS = 10  # how many clients there are when nobody says
 
@@ -66,7 +66,7 @@ def room(owner: str, n: int, clients: int | None, minimum: int, overlap: bool = 
     if n < wanted:
         raise SartorError(
             f"{owner}: {m} clients with at least {minimum} samples each need {wanted} samples; the data have {n}. "
-            "Use fewer clients or a smaller minimum."
+            f"Use fewer clients or a smaller minimum.{see('small-clients')}"
         )
     return int(m)
 
@@ -88,6 +88,7 @@ def held(owner: str, rows: Sequence[np.ndarray], minimum: int) -> None:
         raise SartorError(
             f"{owner} with {len(rows)} clients leaves client {i} with {sizes[i]} samples; "
             f"at least {minimum} are wanted. Use fewer clients, a milder skew or a smaller minimum."
+            + see("small-clients")
         )
 
 

@@ -62,6 +62,10 @@ class Labels:
     """k labels per client, classes cut into equal shares: label skew by quantity.
 
     Every client has exactly k different labels, and all samples of the classes in use are dealt out.
+
+        >>> clients = st.data.load("digits").split(st.Labels(k=2), clients=10, seed=0)
+        >>> len(set(clients.y[clients.bounds[0, 0] : clients.bounds[0, 3]].tolist()))
+        2
     """
 
     k: int = 2
@@ -119,6 +123,8 @@ class Dirichlet:
     """Each class shared out by a Dirichlet(beta) draw: label skew by distribution.
 
     The draw is repeated until every client has `minimum` samples.
+
+        >>> clients = st.data.load("digits").split(st.Dirichlet(beta=0.3), clients=10, seed=0)
     """
 
     beta: float = 0.5

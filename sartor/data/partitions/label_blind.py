@@ -14,7 +14,12 @@ from .assignment import Assignment, cut, divide, real, room, whole
 
 @dataclass(frozen=True)
 class IID:
-    """Equal shares of the shuffled data: no skew."""
+    """Equal shares of the shuffled data: no skew.
+
+    For example:
+
+        >>> clients = st.data.load("digits").split(st.IID(), clients=10, seed=0)
+    """
 
     def assign(
         self, y: np.ndarray, classes: int | None, keys: np.ndarray | None, clients: int | None, seed: int, minimum: int
@@ -91,6 +96,10 @@ class Natural:
     """One client for each key in the data: writer, device, hospital.
 
     `clients=None` takes every key that has at least `minimum` samples, a number takes that many of them at random.
+
+        >>> data = st.data.load(([[0.0]] * 20, [0, 1] * 10, ["north"] * 10 + ["south"] * 10))
+        >>> data.split(st.Natural(), seed=0).names
+        ['north', 'south']
     """
 
     def assign(

@@ -20,6 +20,8 @@ class Hybrid:
 
     The samples are first divided at random into two pools, in proportion to the clients of each half; so no two clients
     share a sample.
+
+        >>> clients = st.data.load("digits").split(st.Hybrid(labels=2, beta=0.5), clients=10, seed=0)
     """
 
     labels: int = 2

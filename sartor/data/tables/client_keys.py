@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...errors import SartorError, one_of
+from ...errors import SartorError, one_of, see
 from ..partitions.label_blind import in_order
 
 SPELLINGS = ("refuse", "apart", "together")
@@ -44,7 +44,7 @@ def sort_out(
         more = f", and {len(double) - 1} more such" if len(double) > 1 else ""
         raise SartorError(
             f"{table}: {said} in {column} look like one client under two spellings{more}. Mend them, or say "
-            "spellings=together or spellings=apart (--spellings)."
+            f"spellings=together or spellings=apart (--spellings).{see('client-names')}"
         )
     best = {max(group, key=lambda i: counts[i]): group for group in groups.values()}
     kept = sorted(best)

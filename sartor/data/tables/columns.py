@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...errors import SartorError
+from ...errors import SartorError, see
 from .moments import Moments, columns_scale, moments, spread_of
 from .sentences import WIDTH
 
@@ -114,7 +114,7 @@ def learn(
                 count = int(x[:, where[column.name] + 1].sum())
                 raise SartorError(
                     f"{table}: column {column.name} is missing in {count} of {len(x)} rows; raw columns are not "
-                    "imputed: take columns=own (--columns own), or fill it, or leave it out."
+                    f"imputed: take columns=own (--columns own), or fill it, or leave it out.{see('missing-values')}"
                 )
         return Statistics(np.zeros((1, k)), np.zeros((1, k)), np.ones((1, k)))
     if how == "pooled":

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import SartorError, need, unknown
+from ...errors import SartorError, need, see, unknown
 from ..file_formats import read_npz
 from ..inputs import Inputs
 from .own_data import as_text, fill
@@ -66,7 +66,9 @@ def _from_table(source: Source, like: Inputs, target: str | None, client_key: st
         wanted = [c for c in source.columns if c not in (target, client_key)]
     for column in wanted:
         if column not in source.columns:
-            raise unknown(f"column of {source.name}; the model was trained with", column, source.columns)
+            raise unknown(
+                f"column of {source.name}; the model was trained with", column, source.columns, do=see("new-rows")
+            )
     if like.how == "raw":
         _complete(source, wanted)
     xs, ys, keys, new = [], [], [], dict[str, set[str]]()
@@ -109,7 +111,9 @@ def _numbers(source: Source, column: str, values: Any) -> np.ndarray:
     try:
         return to_numbers(values)
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as e:
-        raise SartorError(f"{source.name}: column {column} must be numbers; got {str(e).split(': ')[-1]}.") from None
+        raise SartorError(
+            f"{source.name}: column {column} must be numbers; got {str(e).split(': ')[-1]}.{see('new-rows')}"
+        ) from None
 
 
 def _plain(source: Source, column: str, values: Any, like: Inputs) -> np.ndarray:

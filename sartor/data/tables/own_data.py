@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import SartorError, need, one_of, unknown
+from ...errors import SartorError, need, one_of, see, unknown
 from ..dataset import Dataset
 from ..file_formats import read_npz
 from . import scan
@@ -80,7 +80,7 @@ def _classes(
     if task == "auto" and text and not few:
         raise SartorError(
             f"{name}: the target is text with {len(values)} distinct values, too many to be taken as classes; "
-            'say task="classification" if they are.'
+            f'say task="classification" if they are.{see("the-target")}'
         )
     if task == "classification" or (task == "auto" and few):
         need(not fractional, f"{name}: the target has fractional values, so it cannot be classes; use task=regression.")
@@ -158,12 +158,13 @@ def from_sources(
             lacks = sorted(set(other.columns) - set(one.columns))
             need(not lacks, f"{one.name} has no column {', '.join(lacks)}, which {other.name} has.")
     if target is None:
-        raise SartorError(f"{name}: say which column is the target (--target); there are {', '.join(columns)}.")
+        asked = f"{name}: say which column is the target (--target); there are {', '.join(columns)}."
+        raise SartorError(asked + see("the-target"))
     drop, text = ((names,) if isinstance(names, str) else tuple(names) for names in (drop, text))
     singly = [target] if client_key is None else [target, client_key]
     for wanted in (*singly, *drop, *text):
         if wanted not in columns:
-            raise unknown(f"column of {name}", wanted, columns)
+            raise unknown(f"column of {name}", wanted, columns, do=see("the-target"))
     for both in {*text} & {*singly, *drop}:
         raise SartorError(f"{name}: column {both} cannot be embedded as text: it is the target, the key or left out.")
     inside = [c for c in columns if c not in {*singly, *drop}]
@@ -240,7 +241,7 @@ def _single(table: str, seen: scan.ColumnScan) -> str:
     kind = "text" if seen.missing == seen.rows else seen.kind(table)
     missing = max(seen.blank, seen.missing * (kind != "text" or seen.missing == seen.rows))
     text = f"{table}: column {seen.name} is missing in {missing} rows; fill it or drop those rows first."
-    need(missing == 0, text)
+    need(missing == 0, text + see("missing-values"))
     need(kind != "date", seen.unfit(table, "dates"))
     return kind
 

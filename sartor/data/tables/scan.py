@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import SartorError, need
+from ...errors import SartorError, need, see
 from ..file_formats import check_unpacked, first_line
 from .columns import Column
 
@@ -108,7 +108,10 @@ class _Unpacked(io.RawIOBase):
         super().close()
 
 
-_NO_TEXT = "is not a table in UTF-8; save it as CSV in UTF-8 (not Latin-1, UTF-16 or a spreadsheet's own format)."
+_NO_TEXT = (
+    "is not a table in UTF-8; save it as CSV in UTF-8 (not Latin-1, UTF-16 or a spreadsheet's own format)."
+    + see("encoding")
+)
 
 
 class _reading:
@@ -223,7 +226,7 @@ class ColumnScan:
         need(
             self.typed or numbers <= SEVERAL,
             f"{table}: column {self.name} holds numbers and text (such as {self.odd!r}): mend those values, or leave "
-            "the column out (drop=[...], --leave-out).",
+            f"the column out (drop=[...], --leave-out).{see('mixed-columns')}",
         )
         if most is None or len(self.texts) <= most:
             return Column(self.name, "text", tuple(sorted(self.texts)))

