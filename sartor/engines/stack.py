@@ -21,7 +21,8 @@ from ..tasks import compiled, convex, linear_steps
 from ..tasks.shared_layer import SharedLayer, worth_it
 from .predictions import kind_of, merit_of_each, predicted
 
-_SWEEP = 1024  # samples of each client that a pass without training looks at in one go
+_SWEEP = 1024  # samples of each client that a pass without training looks at in one go,
+_SWEEP_STEPS = 1 << 13  # and steps of sequences: a network of them has hundreds of numbers for each in memory
 _BATCH = 20  # samples of a minibatch, where a client has drawn none: those of the solvers' defaults
 _NUMBERS = 1 << 24  # of samples' gradients in memory at a time
 _LAYERS = 8  # objectives of all samples that are kept from round to round
@@ -207,9 +208,15 @@ class Stack:
             batch = Batch(self._inputs(rows_here), self.data.y[rows_here], weight, key)
             yield torch.from_numpy(here).to(self.data.x.device), batch
 
+    @property
+    def _at_once(self) -> int:
+        """Samples of each client that a pass looks at in one go."""
+        sequences = self.task.dense is None and (self.data.x.dim() == 3 or self.data.y.dim() == 2)
+        return max(1, min(_SWEEP, _SWEEP_STEPS // self.data.x.shape[-1])) if sequences else _SWEEP
+
     def full_loss(self, theta: Tensor) -> Tensor:
         total = theta.new_zeros(len(theta))
-        for here, batch in self._sweep("train", _SWEEP):
+        for here, batch in self._sweep("train", self._at_once):
             own = batch._replace(weight=self._class_weighted(batch.y, batch.weight))
             total[here] += self.task.loss(theta[here], own, train=False)
         return total
@@ -217,7 +224,7 @@ class Stack:
     def full_grad(self, theta: Tensor) -> Tensor:
         total = torch.zeros_like(theta)
         self._count_pass()
-        for here, batch in self._sweep("train", _SWEEP):
+        for here, batch in self._sweep("train", self._at_once):
             own = batch._replace(weight=self._class_weighted(batch.y, batch.weight))
             total[here] += self.task.grad(theta[here], own, train=False)
         return total
@@ -358,7 +365,7 @@ class Stack:
         total, total_square = torch.zeros_like(count), torch.zeros_like(count)
         classify = self.data.classes is not None or self.task.metric is not None
         own = self.statistics(theta)
-        for here, batch in self._sweep(part, _SWEEP):
+        for here, batch in self._sweep(part, self._at_once):
             models = theta if len(here) == len(theta) else row_of(theta, here)
             output = self.task.predict(models, batch.x, {k: v[here] for k, v in own.items()})
             valid = (batch.weight > 0).to(torch.float64)
@@ -382,7 +389,7 @@ class Stack:
     def outputs(self, theta: Tensor, part: str) -> list[Tensor]:
         """Of each client [n_i, ...] what its model says of every sample of a part."""
         own, found = self.statistics(theta), [list[Tensor]() for _ in self.ids]
-        for here, batch in self._sweep(part, _SWEEP):
+        for here, batch in self._sweep(part, self._at_once):
             output = self.task.predict(row_of(theta, here), batch.x, {k: v[here] for k, v in own.items()})
             for at, row, weight in zip(here.tolist(), output, batch.weight, strict=True):
                 found[at].append(row[: int((weight > 0).sum())])
@@ -398,7 +405,7 @@ class Stack:
         counts, own, at = self.data.counts("validation")[self.at], self.statistics(theta), 0
         out = torch.full((len(theta), int(counts.max(initial=0))), torch.nan, dtype=torch.float64, device=theta.device)
         unit = None if self.data.classes is not None or self.task.metric is not None else self._target_variance()
-        for here, batch in self._sweep("validation", _SWEEP):
+        for here, batch in self._sweep("validation", self._at_once):
             output = self.task.predict(row_of(theta, here), batch.x, {k: v[here] for k, v in own.items()})
             if self.task.named_metric is not None:
                 kind = kind_of(self.task, self.data)
@@ -408,7 +415,7 @@ class Stack:
             else:
                 found = 1 - (output.reshape(batch.y.shape) - batch.y).to(torch.float64) ** 2 / unit[here, None]
             out[here, at : at + found.shape[1]] = torch.where(batch.weight > 0, found, torch.nan)
-            at += _SWEEP
+            at += self._at_once
         return out
 
     def _class_shares(self, here: Tensor) -> Tensor:
