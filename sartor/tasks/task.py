@@ -2,8 +2,8 @@
 
 Plain fully connected models have their gradient written out (dense_gradient.py); other models are vectorised over
 clients (torch.func; GRU and LSTM by recurrent.py) and their operations recorded (recorded.py), but not where that is
-slower than a loop on a CPU: a stack of small convolutions becomes one grouped convolution, and oneDNN has an LSTM in one
-piece, so models that have any of these run client by client. `vectorise` overrides the rule.
+slower than a loop on a CPU: a stack of small convolutions becomes one grouped convolution, and oneDNN has an LSTM in
+one piece, so models that have any of these run client by client. `vectorise` overrides the rule.
 """
 
 from __future__ import annotations

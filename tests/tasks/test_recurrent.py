@@ -1,4 +1,4 @@
-"""GRU and LSTM for a stack of clients: PyTorch's own layers, run for one client after the other, are the known answer."""
+"""GRU and LSTM for a stack of clients; the known answer is PyTorch's own layers, one client after the other."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_what_is_not_stacked_runs_client_by_client_and_says_so() -> None:
         assert len(said) == 1 and not task.vectorise
         theta = torch.stack([task.init(s) for s in range(2)])
         torch.testing.assert_close(task.grad(theta, given)[1], alone(model, theta, given, 1))
-    with pytest.raises(st.SartorError, match="dropout inside of GRU .* shared generator"):
+    with pytest.raises(st.SartorError, match=r"dropout inside of GRU .* shared generator"):
         ModelTask(Packed(0.5).double()).probe(given.x[0, :1], given.y[0, :1])
 
 
