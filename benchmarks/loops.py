@@ -51,7 +51,8 @@ class Loop:
 
     def step(self, x: Tensor, y: Tensor, lam: float = 0.0, anchor: Model | None = None) -> None:
         """One step of gradient descent on f + λ/2 ‖θ − anchor‖²."""
-        gradient = torch.autograd.grad(F.cross_entropy(self.model(x), y), self.parameters)
+        loss = F.cross_entropy(self.model(x).flatten(0, -2), y.flatten())  # of sequences: the mean over their places
+        gradient = torch.autograd.grad(loss, self.parameters)
         with torch.no_grad():
             for k, (p, g) in enumerate(zip(self.parameters, gradient, strict=True)):
                 if anchor is not None:

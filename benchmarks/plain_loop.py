@@ -12,19 +12,23 @@ import argparse
 import torch
 from loops import LOOPS
 from measure import Threads, difference, emit_pair, take_turns
-from work import WORKS, federation, outcome, start
+from work import SEQUENCES, WORKS, federation, outcome, start
 
-TARGETS = {"softmax": 12.0, "mlp": 4.0, "cnn": 1.3}  # for the personalised methods
+TARGETS = {"softmax": 12.0, "mlp": 4.0, "cnn": 1.3, "gru": 1.5, "transformer": 1.5}  # for the personalised methods
+ALL = WORKS | SEQUENCES
+SLOW = ("cnn", *SEQUENCES)  # rounds take seconds
 CASES = [(work, method) for work in WORKS for method in ("fedavg", "flame", "pfedme", "ditto")]
+CASES += [(work, method) for work in SEQUENCES for method in ("fedavg", "flame")]
 QUICK = [("softmax", "flame"), ("softmax", "pfedme"), ("softmax", "ditto"), ("mlp", "flame"), ("cnn", "flame")]
+QUICK += [("gru", "flame")]
 TOLERANCE = 1e-9
 
 
 def agreement(work: str, method: str, rounds: int) -> float:
     """How far apart the two programs are after a few rounds in float64."""
-    data = federation(WORKS[work])
-    ours = start(WORKS[work], method, data, dtype=torch.float64)
-    theirs = LOOPS[method](WORKS[work], data, ours.problem.start)
+    data = federation(ALL[work])
+    ours = start(ALL[work], method, data, dtype=torch.float64)
+    theirs = LOOPS[method](ALL[work], data, ours.problem.start)
     for _ in range(rounds):
         ours.step()
         theirs.play()
@@ -33,10 +37,10 @@ def agreement(work: str, method: str, rounds: int) -> float:
 
 def compare(work: str, method: str, repeats: int, quick: bool) -> None:
     """Both programs' numbers and times. Quickly: only against the loop with one thread."""
-    far = agreement(work, method, rounds=1 if quick or work == "cnn" else 2)
-    data = federation(WORKS[work])
-    ours = start(WORKS[work], method, data)
-    theirs = LOOPS[method](WORKS[work], data, ours.problem.start)
+    far = agreement(work, method, rounds=1 if quick or work in SLOW else 2)
+    data = federation(ALL[work])
+    ours = start(ALL[work], method, data)
+    theirs = LOOPS[method](ALL[work], data, ours.problem.start)
     threads = torch.get_num_threads()
 
     def one_thread() -> None:
@@ -61,8 +65,8 @@ def compare(work: str, method: str, repeats: int, quick: bool) -> None:
 
 
 def _repeats(work: str, quick: bool) -> int:
-    """Few for the CNN, whose rounds take seconds."""
-    few, many = (2, 3) if work == "cnn" else (4, 7)
+    """Few where rounds take seconds."""
+    few, many = (2, 3) if work in SLOW else (4, 7)
     return few if quick else many
 
 

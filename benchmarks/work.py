@@ -1,13 +1,14 @@
 """The work that all benchmark programs do: federations, models and methods, the same for us and for whom we measure.
 
 Data: Fashion-MNIST where its files are found (nothing is downloaded), else random images with a linear rule behind
-their labels. The samples are dealt in shards of one label, two to a client, so that clients differ.
+their labels. The samples are dealt in shards of one label, two to a client, so that clients differ. Sequences are
+random: numbers of the shape of HAR's, letters of that of Shakespeare's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -37,10 +38,13 @@ class Work:
     samples: int
     batch: int
     lr: float
+    shape: tuple[int, ...] = SHAPE
+    outputs: int = CLASSES
+    tokens: bool = False  # sequences of tokens, whose next ones are to be said
 
     def build(self) -> nn.Module:
         """The model, not yet started from the seed."""
-        return st.models.build(self.model, SHAPE, CLASSES)
+        return st.models.build(self.model, self.shape, self.outputs, self.tokens)
 
     @property
     def steps(self) -> int:
@@ -52,6 +56,10 @@ WORKS = {
     "softmax": Work("softmax", clients=100, samples=200, batch=20, lr=0.01),
     "mlp": Work("dnn", clients=100, samples=200, batch=20, lr=0.01),  # 784-100-10
     "cnn": Work("cnn", clients=10, samples=200, batch=100, lr=0.01),
+}
+SEQUENCES = {
+    "gru": Work("gru", clients=30, samples=60, batch=20, lr=0.01, shape=(9, 128), outputs=6),
+    "transformer": Work("transformer", clients=30, samples=60, batch=20, lr=0.01, shape=(64,), outputs=65, tokens=True),
 }
 
 # One epoch a round. pFedMe: R = 10 minibatches (an epoch) with K = 5 steps on each, as its authors run it.
@@ -80,8 +88,24 @@ def _source(wanted: int) -> tuple[str, Tensor, Tensor]:
         return "random images", x, (x.flatten(1) @ rule).argmax(1)
 
 
+def _sequences(work: Work) -> Clients:
+    """Clients with random sequences."""
+    draw = stream(SEED, "benchmark data")
+
+    def part(n: int) -> tuple[np.ndarray, np.ndarray]:
+        if work.tokens:
+            text = draw.integers(work.outputs, size=(n, work.shape[0] + 1))
+            return text[:, :-1].astype(np.float32), text[:, 1:]
+        return draw.normal(size=(n, *work.shape)).astype(np.float32), draw.integers(work.outputs, size=n)
+
+    parts = [{"train": part(work.samples), "test": part(TEST)} for _ in range(work.clients)]
+    return replace(Clients.from_parts(parts, work.outputs), about={"source": "random sequences"})
+
+
 def federation(work: Work) -> Clients:
     """The clients' data: equally many samples each, two shards of (mostly) one label."""
+    if work.shape != SHAPE:
+        return _sequences(work)
     each = work.samples + TEST
     name, x, y = _source(40_000)
     draw = stream(SEED, "benchmark data")
@@ -104,7 +128,8 @@ def epoch(round: int, clients: int, samples: int, order: int = 0) -> Tensor:
 
 def start(work: Work, method: str, data: Clients, **options: object) -> Run:
     """Our run, before its first round."""
-    return prepare(METHODS[method](work), work.build(), data, seed=SEED, execution=st.Execution(**options)).run  # type: ignore[arg-type]
+    loss, execution = "next-token" if work.tokens else None, st.Execution(**options)  # type: ignore[arg-type]
+    return prepare(METHODS[method](work), work.build(), data, seed=SEED, loss=loss, execution=execution).run
 
 
 def outcome(run: Run) -> dict[str, Tensor]:

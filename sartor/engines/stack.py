@@ -21,7 +21,8 @@ from ..tasks import compiled, convex, linear_steps
 from ..tasks.shared_layer import SharedLayer, worth_it
 from .predictions import kind_of, merit_of_each, predicted
 
-_SWEEP = 1024  # samples of each client that a pass without training looks at in one go
+_SWEEP = 1024  # samples of each client that a pass without training looks at in one go,
+_SWEEP_STEPS = 1 << 13  # and steps of sequences: a network of them has hundreds of numbers for each in memory
 _BATCH = 20  # samples of a minibatch, where a client has drawn none: those of the solvers' defaults
 _NUMBERS = 1 << 24  # of samples' gradients in memory at a time
 _LAYERS = 8  # objectives of all samples that are kept from round to round
@@ -214,9 +215,15 @@ class Stack:
                 self._parts[part] = found
             yield found
 
+    @property
+    def _at_once(self) -> int:
+        """Samples of each client that a pass looks at in one go."""
+        sequences = self.task.dense is None and (self.data.x.dim() == 3 or self.data.y.dim() == 2)
+        return max(1, min(_SWEEP, _SWEEP_STEPS // self.data.x.shape[-1])) if sequences else _SWEEP
+
     def full_loss(self, theta: Tensor) -> Tensor:
         total = theta.new_zeros(len(theta))
-        for here, batch in self._sweep("train", _SWEEP):
+        for here, batch in self._sweep("train", self._at_once):
             own = batch._replace(weight=self._class_weighted(batch.y, batch.weight))
             total[here] += self.task.loss(_those(theta, here), own, train=False)
         return total
@@ -224,10 +231,10 @@ class Stack:
     def full_grad(self, theta: Tensor) -> Tensor:
         total = torch.zeros_like(theta)
         self._count_pass()
-        for here, batch in self._sweep("train", _SWEEP):
+        for here, batch in self._sweep("train", self._at_once):
             own = batch._replace(weight=self._class_weighted(batch.y, batch.weight))
             slope = self.task.grad(_those(theta, here), own, train=False)
-            if len(here) == len(theta) and self.counts.max() <= _SWEEP:
+            if len(here) == len(theta) and self.counts.max() <= self._at_once:
                 return slope  # of everybody's samples in one go
             total[here] += slope
         return total
@@ -355,7 +362,7 @@ class Stack:
     def judged(self, theta: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], Tensor]:
         """`score` on validation and on test data, and `merits`; what models say of validation data is computed once,
         unless it is much."""
-        if self.data.counts("validation")[self.at].max(initial=0) > _SWEEP:
+        if self.data.counts("validation")[self.at].max(initial=0) > self._at_once:
             return self.score(theta, "validation"), self.score(theta, "test"), self.merits(theta)
         said = list(self._said(theta, "validation"))
         return self._score(theta, "validation", said), self.score(theta, "test"), self._merits(theta, said)
@@ -363,7 +370,7 @@ class Stack:
     def _said(self, theta: Tensor, part: str) -> Iterator[tuple[Tensor, Batch, Tensor]]:
         """What models say of a part's samples: (places in the stack, batch, outputs)."""
         own = self.statistics(theta)
-        for here, batch in self._sweep(part, _SWEEP):
+        for here, batch in self._sweep(part, self._at_once):
             yield here, batch, self.task.predict(_those(theta, here), batch.x, {k: v[here] for k, v in own.items()})
 
     def _named(self, theta: Tensor, part: str, name: str) -> Tensor:
@@ -435,7 +442,7 @@ class Stack:
             else:
                 found = 1 - (output.reshape(batch.y.shape) - batch.y).to(torch.float64) ** 2 / unit[here, None]
             out[here, at : at + found.shape[1]] = torch.where(batch.weight > 0, found, torch.nan)
-            at += _SWEEP
+            at += self._at_once
         return out
 
     def _class_shares(self, here: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Layers that behave when clients are stacked: what is random or keeps statistics must belong to one client.
 
 `own_layers` swaps a model's dropout and batch normalisation for these; every other layer is left as it is, and so is
-what is frozen.
+what is frozen. nn.GRU and nn.LSTM, which torch.func has no rule for, are given one (recurrent.py).
 - KeyedDropout draws its mask from the batch's key, so it depends on seed, round, client and step, not on who ran when.
 - OwnBatchNorm normalises by the client's own batch while training. For predictions its statistics are taken from the
   client's own training data (`recording`), so they stay with the client: never sent, averaged or shared.
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ..errors import SartorError
 from .frozen import frozen_modules, shared_copy
+from .recurrent import STACKED
 
 _MIX = (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)  # splitmix64's multipliers as signed 64-bit numbers
 
@@ -80,8 +81,9 @@ class OwnBatchNorm(nn.Module):
         return x
 
 
-def own_layers(model: nn.Module) -> nn.Module:
-    """A copy of the model whose dropout and batch normalisation are per client; what is frozen stays as it is."""
+def own_layers(model: nn.Module, stacked: bool = True) -> nn.Module:
+    """A copy of the model whose dropout and batch normalisation are per client; what is frozen stays as it is. Not
+    `stacked`: it runs client by client, so recurrent layers stay too, unless they draw at random."""
     model = shared_copy(model)
     fixed = {id(inside) for module in frozen_modules(model) for inside in module.modules()}
     count = 0
@@ -99,4 +101,11 @@ def own_layers(model: nn.Module) -> nn.Module:
                     f"{type(child).__name__} draws from a shared generator, so runs would not repeat; "
                     "use nn.Dropout instead."
                 )
+    for module in model.modules():
+        if isinstance(module, nn.GRU | nn.LSTM) and type(module) in STACKED:
+            drops = 0 if id(module) in fixed or not module.dropout else module.num_layers - 1
+            if not stacked and not drops:
+                continue
+            module.between = nn.ModuleList(KeyedDropout(module.dropout, count + 1 + i, False) for i in range(drops))
+            module.__class__, count = STACKED[type(module)], count + drops
     return model

@@ -1,9 +1,9 @@
 """A task: an nn.Module and a loss as functions of flat vectors, for a stack of clients at once.
 
-Plain fully connected models have their gradient written out (dense.py); other models are vectorised over clients
-(torch.func) and their operations recorded (traced.py), but not convolutions: on a CPU a stack of small convolutions
-becomes one grouped convolution, which is slower than a loop, so models that have any run client by client. `vectorise`
-overrides the rule.
+Plain fully connected models have their gradient written out (dense_gradient.py); other models are vectorised over
+clients (torch.func; GRU and LSTM by recurrent.py) and their operations recorded (recorded.py), but not where that is
+slower than a loop on a CPU: a stack of small convolutions becomes one grouped convolution, and oneDNN has an LSTM in
+one piece, so models that have any of these run client by client. `vectorise` overrides the rule.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from .pool_relu import fused
 from .recorded import Traced
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # (output [b, k], target [b]) → [b]
+_ONEDNN = torch.backends.mkldnn.is_available()
 
 
 def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
@@ -101,7 +102,10 @@ class ModelTask:
         types = {p.dtype for p in parameters.values()}
         need(len(types) == 1, f"all trained parameters must have one type; got {', '.join(map(str, types))}.")
         self.frozen = digest(model)
-        self.training = training_mode(own_layers(model))
+        left = [m for name, m in model.named_modules() if not any(f"{name}.".startswith(f"{g}.") for g in self.given)]
+        alone = any(isinstance(m, nn.modules.conv._ConvNd) for m in left) or _has_fast_lstm(left, types)
+        self.vectorise = not alone if vectorise is None else vectorise
+        self.training = training_mode(own_layers(model, self.vectorise))
         put_given(self.training, self.given)
         self.scoring = shared_copy(self.training).eval()
         self.names = list(parameters)
@@ -115,14 +119,13 @@ class ModelTask:
         self._norms = [name for name, m in modules if isinstance(m, OwnBatchNorm)]
         norms = [name for name, m in modules if re.search(r"Norm(\dd)?$", type(m).__name__)]
         self.blocks.norms = frozenset(n for n in self.names if n.rpartition(".")[0] in norms)
-        convolutional = any(isinstance(m, nn.modules.conv._ConvNd) for _, m in modules)
-        self.vectorise = not convolutional if vectorise is None else vectorise
         self._alone, self._scoring_alone = (  # for one client at a time
             fused(m) if compiled.available() else m for m in (self.training, self.scoring)
         )
         self.dense = self._dense() if vectorise is None else None
         self._laid_out: tuple[Tensor, list[Layer]] | None = None
-        self._stacked_grad = Traced(self._grad_by_vmap, compile)
+        recurrent = any(isinstance(m, nn.RNNBase) for _, m in modules)  # steps by the hundred, which are ours anyway
+        self._stacked_grad = self._grad_by_vmap if recurrent else Traced(self._grad_by_vmap, compile)
         self._no_rule = False  # torch.func was tried and cannot do it
         self.random = bool(self._dropouts)
         self.has_statistics = bool(self._norms)
@@ -150,7 +153,7 @@ class ModelTask:
     def probe(self, x: Tensor, y: Tensor) -> None:
         """Try one sample: a model or loss that cannot be vectorised runs client by client, and says so.
 
-        It looks at values, say, or has an operation that torch.func knows no rule for (GRU, LSTM).
+        It looks at values, say, or has an operation that torch.func knows no rule for (nn.RNN, packed sequences).
         """
         batch = Batch(x[None], y[None], x.new_ones(1, len(x)), torch.zeros(1, dtype=torch.int64, device=x.device))
         if not self.vectorise:
@@ -433,6 +436,10 @@ class ModelTask:
     def errors(self, output: Tensor, y: Tensor) -> Tensor:
         """Loss of every sample, [a, b]."""
         return self.per_sample(output.flatten(0, 1), y.flatten(0, 1)).reshape(y.shape[:2])
+
+
+def _has_fast_lstm(modules: list[nn.Module], types: set[torch.dtype]) -> bool:
+    return types == {torch.float32} and _ONEDNN and any(type(m) is nn.LSTM for m in modules)
 
 
 def _channels_last(value: Tensor) -> Tensor:
