@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from collections.abc import Callable
@@ -14,22 +13,16 @@ import typer
 from ..errors import need, printable
 from ..federation.limits import LIMITS
 from .console import app, out
+from .federation_group import federation
+from .federation_group import needs_nvflare as _needs_nvflare
 from .options import Json, takes
 
-federation = typer.Typer(help="Prepare a real federation, show its progress, export its models.")
-app.add_typer(federation, name="federation")
-KitFolder = Annotated[Path, typer.Argument(help="a folder made by sartor federation init")]
+KitFolder = Annotated[Path, typer.Argument(help="a folder made by sartor federation init or join")]
 
 
 def _saying(as_json: bool) -> Callable[[str], None]:
     """Where a federation says what happens: beside the result, where that is to be read by a program."""
     return lambda text: print(printable(text), file=sys.stderr if as_json else sys.stdout, flush=True)
-
-
-def needs_nvflare() -> None:
-    """Refuse where it is not installed."""
-    have = importlib.util.find_spec("nvflare") is not None
-    need(have, "a real federation needs NVFlare: pip install 'sartor[nvflare]'.")
 
 
 @federation.command("init")
@@ -44,18 +37,18 @@ def federation_init(
     ] = False,
 ) -> None:
     """Make a kit for the server and one for each site: certificates, keys and restrictive settings."""
-    needs_nvflare()
-    from ..federation import kits
+    _needs_nvflare()
+    from ..federation import handout, kits
 
     named = [s.strip() for s in sites.split(",")]
     kits.make(name, server, named, folder, days, requests)
-    out.print(kits.words(name, server, named, requests), soft_wrap=True, end="", highlight=False)
+    out.print(handout.words(name, server, named, requests), soft_wrap=True, end="", highlight=False)
 
 
 @federation.command("status")
 def federation_status(kit: KitFolder, as_json: Json = False) -> None:
     """Show the progress of a kit's run."""
-    needs_nvflare()
+    _needs_nvflare()
     from ..federation import commands
 
     found = commands.status(kit)
@@ -65,7 +58,7 @@ def federation_status(kit: KitFolder, as_json: Json = False) -> None:
 @federation.command("audit")
 def federation_audit(kit: KitFolder, as_json: Json = False) -> None:
     """Read and verify a site's audit log: what was asked of it, and what left."""
-    needs_nvflare()
+    _needs_nvflare()
     from ..federation import commands
 
     lines, said = commands.audit(kit)
@@ -79,7 +72,7 @@ def federation_export(
     as_json: Json = False,
 ) -> None:
     """Copy a kit's models: the global model at the server, personal models at a site."""
-    needs_nvflare()
+    _needs_nvflare()
     from ..federation import commands
 
     lines = commands.export(kit, folder)
@@ -104,7 +97,7 @@ def server(
 
     After a crash, start it again: it continues, with identical results.
     """
-    needs_nvflare()
+    _needs_nvflare()
     from ..federation.rounds import Waiting
     from ..federation.supervise_server import ServerSupervisor
     from ..report import terminal
@@ -145,7 +138,7 @@ def client(
 
     After a crash, start it again: it continues, with identical results.
     """
-    needs_nvflare()
+    _needs_nvflare()
     from ..federation.limits import SiteLimits
     from ..federation.limits import policy as read_policy
     from ..federation.site import SiteConfig
@@ -177,4 +170,4 @@ def client(
     print(json.dumps({"models": str(left)}) if as_json else f"finished: this site's models are in {left}")
 
 
-from . import federation_keys  # noqa: E402, F401  # the commands of keys and members, which need `federation`
+from . import federation_keys as _keys  # noqa: E402, F401  # the group's further commands, named after these
