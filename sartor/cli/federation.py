@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from collections.abc import Callable
@@ -11,14 +10,14 @@ from typing import Annotated
 
 import typer
 
-from ..errors import need, one_of, printable, see
+from ..errors import need, one_of, printable
 from ..federation.limits import LIMITS
 from .console import app, out
+from .federation_group import federation
+from .federation_group import needs_nvflare as _needs_nvflare
 from .options import Json, takes
 
-federation = typer.Typer(help="Prepare a real federation, show its progress, export its models.")
-app.add_typer(federation, name="federation")
-KitFolder = Annotated[Path, typer.Argument(help="a folder made by sartor federation init")]
+KitFolder = Annotated[Path, typer.Argument(help="a folder made by sartor federation init or join")]
 WorkFolder = Annotated[Path, typer.Argument(help="a kit, or a folder in which a server or site works")]
 HealthPort = Annotated[
     int | None, typer.Option(help="answer /healthz and /metrics on this port of 127.0.0.1  [not]", show_default=False)
@@ -37,12 +36,6 @@ def _as_events(log: str) -> bool:
     return log == "json"
 
 
-def needs_nvflare() -> None:
-    """Refuse where it is not installed."""
-    have = importlib.util.find_spec("nvflare") is not None
-    need(have, "a real federation needs NVFlare: pip install 'sartor[nvflare]'." + see("extras"))
-
-
 @federation.command("init")
 def federation_init(
     name: Annotated[str, typer.Option(help="what the federation is called")],
@@ -55,18 +48,18 @@ def federation_init(
     ] = False,
 ) -> None:
     """Make a kit for the server and one for each site: certificates, keys and restrictive settings."""
-    needs_nvflare()
-    from ..federation import kits
+    _needs_nvflare()
+    from ..federation import handout, kits
 
     named = [s.strip() for s in sites.split(",")]
     kits.make(name, server, named, folder, days, requests)
-    out.print(kits.words(name, server, named, requests), soft_wrap=True, end="", highlight=False)
+    out.print(handout.words(name, server, named, requests), soft_wrap=True, end="", highlight=False)
 
 
 @federation.command("status")
 def federation_status(kit: KitFolder, as_json: Json = False) -> None:
     """Show the progress of a kit's run."""
-    needs_nvflare()
+    _needs_nvflare()
     from ..federation import commands
 
     found = commands.status(kit)
@@ -76,7 +69,7 @@ def federation_status(kit: KitFolder, as_json: Json = False) -> None:
 @federation.command("audit")
 def federation_audit(kit: KitFolder, as_json: Json = False) -> None:
     """Read and verify a site's audit log: what was asked of it, and what left."""
-    needs_nvflare()
+    _needs_nvflare()
     from ..federation import commands
 
     lines, said = commands.audit(kit)
@@ -90,7 +83,7 @@ def federation_export(
     as_json: Json = False,
 ) -> None:
     """Copy a kit's models: the global model at the server, personal models at a site."""
-    needs_nvflare()
+    _needs_nvflare()
     from ..federation import commands
 
     lines = commands.export(kit, folder)
@@ -106,7 +99,7 @@ def federation_backup(
 
     It may run meanwhile. Keys and logs are not saved.
     """
-    needs_nvflare()
+    _needs_nvflare()
     from ..federation.backup import back_up
 
     print(printable(back_up(work, file)))
@@ -121,7 +114,7 @@ def federation_restore(
     ] = False,
 ) -> None:
     """Put the state of a server or site back, never an older ledger or audit log over a newer one."""
-    needs_nvflare()
+    _needs_nvflare()
     from ..federation.backup import restore
 
     print(printable(restore(file, work, nothing_since)))
@@ -148,7 +141,7 @@ def server(
 
     After a crash, start it again: it continues, with identical results.
     """
-    needs_nvflare()
+    _needs_nvflare()
     from ..federation.health_port import served
     from ..federation.rounds import Waiting
     from ..federation.supervise_server import ServerSupervisor
@@ -195,7 +188,7 @@ def client(
 
     After a crash, start it again: it continues, with identical results.
     """
-    needs_nvflare()
+    _needs_nvflare()
     from ..federation.health_port import served
     from ..federation.limits import SiteLimits
     from ..federation.limits import policy as read_policy
@@ -234,4 +227,4 @@ def client(
             )
 
 
-from . import federation_keys  # noqa: E402, F401  # the commands of keys and members, which need `federation`
+from . import federation_keys as _keys  # noqa: E402, F401  # the group's further commands, named after these

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..errors import need, printable
-from .federation import federation, needs_nvflare
+from .federation_group import federation, needs_nvflare
 
 Kits = Annotated[Path, typer.Argument(help="the folder with the authority, made by sartor federation init")]
 Lists = Annotated[Path, typer.Argument(help="the folder with the authority, or the server's kit")]
@@ -28,14 +28,14 @@ def federation_request(
 ) -> None:
     """Make this site's own key, which never leaves it, and a request to have it signed."""
     needs_nvflare()
-    from ..federation import authority, own_key
+    from ..federation import own_key, signing_requests
 
     made = own_key.request(name, site, folder)
     _say(
         [
             f"{folder / own_key.KEY} is the key of {site}: it stays here, and nobody else may read it.",
             f"Send {folder / own_key.REQUEST} to whoever keeps the authority of {name}, and compare over another way:",
-            f"  {authority.words(made)}",
+            f"  {signing_requests.words(made)}",
             f"With the answer: sartor federation join {folder} ANSWER",
         ]
     )
@@ -49,14 +49,14 @@ def federation_sign(
 ) -> None:
     """Sign a site's own key, or the server's, with the federation's authority."""
     needs_nvflare()
-    from ..federation import authority, certificates
+    from ..federation import authority, certificates, signing_requests
 
-    asked, signer = authority.read_request(request), authority.Authority.load(kits)
+    asked, signer = signing_requests.read_request(request), authority.Authority.load(kits)
     _answered(signer.sign(asked), answer)
     _say(
         [
             f"signed for {certificates.name_of(asked.subject)}: send back {answer}, which is no secret. Compare first:",
-            f"  {authority.words(asked)}",
+            f"  {signing_requests.words(asked)}",
             f"  the authority of {signer.book.federation} has the fingerprint "
             + certificates.key_words(signer.certificate.public_key()),
         ]

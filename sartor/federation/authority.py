@@ -20,13 +20,13 @@ from pydantic import BaseModel, ConfigDict
 from ..errors import SartorError, need, unknown
 from ..storage import read_json, write_json, write_text
 from . import certificates
-from .certificates import key_words, name_of
+from .certificates import name_of
 from .revocation import LIST, NOBODY, Revoked, signed
+from .signing_requests import new_key
 
 PRIVATE = "keep-apart"
 OPERATOR = "operator@sartor.local"  # who submits the job: the server's own supervisor, from the server's kit
 SERVER = "server"
-KEY_BITS = 3072
 _STATE, _BOOK = "cert.json", "book.json"
 _YEARS = 3650  # days for which an authority is valid, at least: certificates are renewed, the authority is not
 _SKEW = timedelta(hours=1)  # by which clocks may differ on the first day
@@ -73,11 +73,6 @@ class Book(BaseModel):
     sites: list[str]
     number: int  # of the newest list of revoked certificates
     signed: dict[str, list[_Signed]]
-
-
-def new_key() -> rsa.RSAPrivateKey:
-    """A private key of a member. RSA, as NVFlare's own messages are signed with it."""
-    return rsa.generate_private_key(65537, KEY_BITS)
 
 
 @dataclass
@@ -259,16 +254,3 @@ class Authority:
         with contextlib.suppress(FileNotFoundError):
             return Revoked.of((self.place / LIST).read_text(), self.certificate, str(self.place / LIST))
         return NOBODY
-
-
-def read_request(path: Path) -> x509.CertificateSigningRequest:
-    """A signing request from a file."""
-    try:
-        return x509.load_pem_x509_csr(path.read_bytes())
-    except (OSError, ValueError) as e:
-        raise SartorError(f"{path} is not a signing request: sartor federation request makes one.") from e
-
-
-def words(request: x509.CertificateSigningRequest) -> str:
-    """What a request's two sides compare."""
-    return f"the key of {name_of(request.subject)} has the fingerprint {key_words(request.public_key())}"

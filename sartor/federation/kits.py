@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.x509.oid import NameOID
 
 from ..errors import SartorError, need
 from ..storage import read_json, write_json, write_text
 from . import certificates
-from .authority import OPERATOR, PRIVATE, SERVER, Answer, Authority, new_key
+from .authority import OPERATOR, PRIVATE, SERVER, Answer, Authority
+from .handout import words
 from .revocation import newer
+from .signing_requests import new_key, signing_request
 
 JOBS = "sartor.federation.nvflare_jobs"  # the only classes that a job may name, at the server and at every site
 KIT = "kit.json"
@@ -112,12 +112,6 @@ def own_kit(signer: Authority, who: str, folder: Path, instead: bool = False) ->
     """A kit whose key is made here, beside the authority."""
     key = new_key()
     return build(folder, signer.sign(signing_request(key, signer.book.federation, who), instead), key)
-
-
-def signing_request(key: rsa.RSAPrivateKey, federation: str, who: str) -> x509.CertificateSigningRequest:
-    """The request that a key be certified as this member's."""
-    names = [x509.NameAttribute(NameOID.COMMON_NAME, who), x509.NameAttribute(NameOID.ORGANIZATION_NAME, federation)]
-    return x509.CertificateSigningRequestBuilder().subject_name(x509.Name(names)).sign(key, hashes.SHA256())
 
 
 def build(folder: Path, answer: Answer, key: rsa.RSAPrivateKey) -> Kit:
@@ -228,47 +222,3 @@ def _close(out: Path) -> None:
             path.chmod(0o700)
         elif path.suffix == ".key":
             path.chmod(0o600)
-
-
-def words(name: str, server: str, sites: Sequence[str], requests: bool = False) -> str:
-    """Who gets which folder, and what must stay secret."""
-    return (_REQUESTS if requests else _ONE_PLACE).format(
-        name=name,
-        server=server,
-        host=server.rpartition(":")[0],
-        private=PRIVATE,
-        each="\n".join(f"  {site}/  goes to site {site}, and to nobody else" for site in sites),
-        first=sites[0],
-        all=", ".join(sites),
-    )
-
-
-_ONE_PLACE = """The federation {name!r} on {server}.
-
-  server/  goes to the host {host}
-{each}
-  {private}/  goes to nobody: with it anyone can make new members. Lock it away, off these machines.
-
-All keys were made here, in one place: whoever could read this folder can act as any of the parties. That is good for a
-demonstration, or where one party runs everything. Between institutions let each make its own key: add --requests.
-
-Each folder holds a private key (startup/*.key) that says who somebody is: send a folder over a secure way only, do not
-put it where others can read it. If one is lost: sartor federation rotate.
-
-At the server:    sartor server server --recipe recipe.toml
-At a site:        sartor client {first} --data mine.csv --target outcome
-"""
-
-_REQUESTS = """The authority of the federation {name!r} on {server}, for the sites {all}.
-
-  {private}/  holds its key, with which anyone can make new members. Keep it here, on a machine that need not be online.
-
-No other key was made. Each party makes its own, which never leaves it:
-
-At a site:        sartor federation request --name {name} --site {first} --out {first}
-At the server:    sartor federation request --name {name} --site server --out server
-They send you request.csr. Here, after comparing its fingerprint with them over another way (by telephone):
-                  sartor federation sign FOLDER request.csr --out {first}.answer
-You send the answer, which holds nothing secret. There:
-                  sartor federation join {first} {first}.answer
-"""

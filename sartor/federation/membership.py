@@ -11,10 +11,11 @@ from pathlib import Path
 
 from ..errors import need, unknown
 from ..storage import write_json, write_text
-from .authority import PRIVATE, SERVER, Answer, Authority, read_request
+from .authority import PRIVATE, SERVER, Answer, Authority
 from .certificates import name_of
 from .kits import KIT, Kit, check_site, own_kit
 from .revocation import LIST, Revoked
+from .signing_requests import read_request
 
 
 def _is_server(folder: Path) -> bool:

@@ -11,10 +11,11 @@ from cryptography.x509.oid import NameOID
 from ..errors import SartorError, need
 from ..storage import write_text
 from . import certificates
-from .authority import OPERATOR, SERVER, Answer, new_key, read_request
+from .authority import OPERATOR, SERVER, Answer
 from .certificates import name_of
-from .kits import KIT, Kit, build, check_name, check_server, check_site, signing_request, write_secret
+from .kits import KIT, Kit, build, check_name, check_server, check_site, write_secret
 from .revocation import Revoked
+from .signing_requests import new_key, read_request, signing_request
 
 KEY, REQUEST = "request.key", "request.csr"
 

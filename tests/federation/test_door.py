@@ -20,7 +20,7 @@ from sites import tables
 pytest.importorskip("nvflare")
 
 from sartor.errors import SartorError
-from sartor.federation import authority, kits
+from sartor.federation import authority, kits, signing_requests
 from sartor.federation.authority import Authority
 from sartor.federation.door import Door, proxy_for
 from sartor.federation.kits import Kit
@@ -66,7 +66,7 @@ class Listener:
 def smaller_keys() -> Iterator[None]:
     """Quickly made ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(authority, "KEY_BITS", 2048)
+        patch.setattr(signing_requests, "KEY_BITS", 2048)
         yield
 
 

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from sartor.federation import authority, certificates
+from sartor.federation import certificates, signing_requests
 from sartor.federation.kits import Kit
 
 
@@ -51,7 +51,7 @@ def kits(offline: Path, tmp_path: Path) -> Path:
 def smaller_keys() -> object:
     """Quickly made ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(authority, "KEY_BITS", 2048)
+        patch.setattr(signing_requests, "KEY_BITS", 2048)
         yield
 
 
@@ -74,7 +74,7 @@ def test_a_key_stays_where_it_was_made_and_makes_a_whole_kit(kits: Path, who: st
     key = (mine / "request.key").read_text()
     assert (mine / "request.key").stat().st_mode & 0o777 == 0o600 and "PRIVATE" not in request.read_text()
     said = good("federation", "request", "--name", "trial", "--site", "b", "--out", tmp_path / "b").out
-    words = certificates.key_words(authority.read_request(tmp_path / "b" / "request.csr").public_key())
+    words = certificates.key_words(signing_requests.read_request(tmp_path / "b" / "request.csr").public_key())
     assert words in said and len(words.replace(" ", "")) == 32
     answer = tmp_path / "answer"
     signed = good("federation", "sign", kits, request, "--out", answer).out

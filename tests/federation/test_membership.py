@@ -12,7 +12,7 @@ from sites import NAMES, QUICK, Federation, tables
 pytest.importorskip("nvflare")
 
 from sartor.errors import SartorError
-from sartor.federation import authority, certificates
+from sartor.federation import certificates, signing_requests
 from sartor.federation.kits import Kit
 from sartor.federation.revocation import LIST, in_use
 from sartor.federation.supervised_process import certificate
@@ -22,7 +22,7 @@ from sartor.run.recipe import Recipe
 @pytest.fixture(autouse=True)
 def smaller_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Quickly made ones."""
-    monkeypatch.setattr(authority, "KEY_BITS", 2048)
+    monkeypatch.setattr(signing_requests, "KEY_BITS", 2048)
 
 
 def made(folder: Path, *more: str) -> Path:
