@@ -12,7 +12,8 @@ from .limits import LIMITS, SiteLimits
 from .masks import Identity, authority_of
 from .rounds.remote_engine import Transport, Waiting
 from .server import Coordinator
-from .site import Participant, SiteConfig
+from .site import Participant
+from .site_config import SiteConfig
 from .transports.flower import client_app, server_app
 from .work_folder import RUN, Speaker, patiently, play
 

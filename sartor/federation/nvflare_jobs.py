@@ -13,7 +13,8 @@ from .kits import Kit
 from .masks import Identity, authority_of
 from .rounds.remote_engine import Transport, Waiting
 from .server import Coordinator
-from .site import Participant, SiteConfig
+from .site import Participant
+from .site_config import SiteConfig
 from .transports.nvflare import ServerSide, SiteSide
 from .work_folder import LOG, RUN, STATUS, Speaker, patiently, play
 

@@ -13,7 +13,7 @@ from ..storage import read_json, write_json
 from .kits import Kit, harden
 from .nvflare_jobs import LOG, OWN, PLACE, STATUS
 from .rounds.client_store import alone
-from .site import SiteConfig
+from .site_config import SiteConfig
 from .supervised_process import POLL, Daemon, Follower, Say, certificate, reachable
 
 
