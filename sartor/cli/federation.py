@@ -192,7 +192,7 @@ def client(
     from ..federation.health_port import served
     from ..federation.limits import SiteLimits
     from ..federation.limits import policy as read_policy
-    from ..federation.site import SiteConfig
+    from ..federation.site_config import SiteConfig
     from ..federation.supervise_site import SiteSupervisor
 
     what, _, value = (share or "metrics=each").partition("=")

@@ -35,7 +35,8 @@ from .nvflare_jobs import LOG, OWN, PLACE, PLAN, RUN, STATUS
 from .privacy_ledger import charge_to_the_end, later
 from .rounds.client_store import alone
 from .server import ROSTER
-from .site import SEAT, WELCOME
+from .site import WELCOME
+from .site_runs import SEAT
 
 MANIFEST, _FILES = "manifest.json", "files/"
 _TRIES = 20  # to copy a folder in which nothing changes meanwhile

@@ -13,7 +13,8 @@ from .masks import Identity, authority_of
 from .revocation import NOBODY, in_use
 from .rounds.remote_engine import Transport, Waiting
 from .server import Coordinator
-from .site import Participant, SiteConfig
+from .site import Participant
+from .site_config import SiteConfig
 from .transports.flower import client_app, server_app
 from .work_folder import RUN, Speaker, patiently, play
 

@@ -14,7 +14,8 @@ from .masks import Identity, authority_of
 from .revocation import in_use
 from .rounds.remote_engine import Transport, Waiting
 from .server import Coordinator
-from .site import Participant, SiteConfig
+from .site import Participant
+from .site_config import SiteConfig
 from .site_meter import SiteMeter
 from .transports.nvflare import ServerSide, SiteSide
 from .work_folder import LOG, RUN, STATUS, Speaker, patiently, play

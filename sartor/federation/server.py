@@ -34,7 +34,7 @@ from .rounds.masking import KEY, SEED, SEED_BYTES
 from .rounds.messages import JOINING, Damaged, Message, Spec, decode, encode, size_of, spec_of
 from .rounds.remote_clients import GLOBAL
 from .rounds.remote_engine import STEPS, RemoteEngine, Transport, Waiting
-from .site import agreed
+from .site_runs import agreed
 from .terms import downlinks, frozen_terms, shared, terms
 
 ROSTER = "roster.json"

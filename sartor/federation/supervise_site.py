@@ -17,7 +17,7 @@ from .kits import Kit, harden
 from .logs import Voice
 from .nvflare_jobs import LOG, OWN, PLACE, STATUS
 from .rounds.client_store import alone
-from .site import SiteConfig
+from .site_config import SiteConfig
 from .supervised_process import POLL, Daemon, Say, certificate
 from .transports.https_driver import CUT
 

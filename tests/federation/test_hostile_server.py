@@ -19,7 +19,9 @@ from sartor.federation.audit_log import AUDIT, verified
 from sartor.federation.limits import SiteLimits
 from sartor.federation.rounds import Message, decode, encode
 from sartor.federation.rounds.messages import JOINING
-from sartor.federation.site import Participant, SiteConfig, agreed
+from sartor.federation.site import Participant
+from sartor.federation.site_config import SiteConfig
+from sartor.federation.site_runs import agreed
 from sartor.federation.terms import shared, terms
 from sartor.run.assemble import TYPES, complete
 from sartor.run.recipe import Recipe

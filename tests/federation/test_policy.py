@@ -12,7 +12,7 @@ from sites import NAMES, QUICK, Federation
 from sartor.errors import SartorError
 from sartor.federation.limits import SiteLimits, policy
 from sartor.federation.rounds import decode
-from sartor.federation.site import SiteConfig
+from sartor.federation.site_config import SiteConfig
 from sartor.run.recipe import Recipe
 
 POLICY = """

@@ -21,7 +21,7 @@ from sartor.federation.limits import SiteLimits
 from sartor.federation.os_noise import standard_normal
 from sartor.federation.privacy_ledger import LEDGER, PrivacyLedger
 from sartor.federation.rounds import decode, encode
-from sartor.federation.site import SiteConfig
+from sartor.federation.site_config import SiteConfig
 from sartor.run.privacy_account import ORDERS
 from sartor.run.recipe import Recipe
 from sartor.seeds import stream

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import fresh
 
-from sartor.federation.site import Participant, SiteConfig
+from sartor.federation.site import Participant
+from sartor.federation.site_config import SiteConfig
 
 
 class Process:

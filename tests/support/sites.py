@@ -17,7 +17,8 @@ from sartor.federation.masks import Identity
 from sartor.federation.rounds import decode, remote_engine
 from sartor.federation.rounds.remote_engine import Waiting
 from sartor.federation.server import Coordinator
-from sartor.federation.site import Participant, SiteConfig
+from sartor.federation.site import Participant
+from sartor.federation.site_config import SiteConfig
 from sartor.run.assemble import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
