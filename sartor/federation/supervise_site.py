@@ -18,6 +18,8 @@ from .site import SiteConfig
 from .supervised_process import POLL, Daemon, Follower, Say, certificate
 from .transports.https_driver import CUT
 
+_HUNG_UP = 4  # times in a row that a server hangs up on a certificate, after which it is not asked again
+
 
 @dataclass
 class SiteSupervisor:
@@ -86,8 +88,11 @@ class SiteSupervisor:
 
     def _reach(self) -> None:
         """Wait until the server answers, asking less and less often."""
-        began, pause = time.monotonic(), 1.0
+        began, pause, hung_up = time.monotonic(), 1.0, 0
         while why := self.door.closed():
+            hung_up = hung_up + 1 if why == self.door.hung_up else 0
+            if hung_up == _HUNG_UP:
+                self.door.refuse()
             waited = time.monotonic() - began
             need(
                 waited + pause <= self.connecting,
