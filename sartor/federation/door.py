@@ -81,16 +81,18 @@ class Door:
             return f"no server at {self.words}"
 
     def _asked(self, context: ssl.SSLContext, plain: socket.socket) -> str:
-        """Shake hands. By TLS 1.3 a server says only then that it refuses a certificate; to those it takes it sends
-        tickets. Nothing is sent meanwhile: a server that has hung up would drop its own last word."""
+        """Shake hands. By TLS 1.3 a server looks at a site's certificate only then: it sends tickets, or an alert, or
+        (NVFlare's) hangs up. Nothing is sent meanwhile: a server that has hung up would drop its own last word."""
+        hands = False
         try:
             with context.wrap_socket(plain) as line:
+                hands = True
                 if line.version() != "TLSv1.3":
                     return ""
                 if not select.select([line], [], [], _SECONDS)[0]:
                     return f"the server at {self.words} does not answer"
                 line.setblocking(False)
-                return "" if line.recv(1) else f"the connection to {self.words} was cut"
+                return "" if line.recv(1) else self.hung_up
         except ssl.SSLWantReadError:
             return ""
         except ssl.SSLCertVerificationError as e:
@@ -98,15 +100,27 @@ class Door:
             raise AssertionError from e
         except ssl.SSLError as e:
             if "ALERT" not in (e.reason or ""):
-                return f"the connection to {self.words} was cut"
+                return self.hung_up if hands else f"the connection to {self.words} was cut"
             raise SartorError(self._refused(e.reason)) from e
         except OSError:
-            return f"the connection to {self.words} was cut"
+            return self.hung_up if hands else f"the connection to {self.words} was cut"
+
+    @property
+    def hung_up(self) -> str:
+        """What a server does that does not take this site's certificate; a proxy may do it once."""
+        return f"the server at {self.words} hangs up when it sees this kit's certificate"
+
+    def refuse(self) -> None:
+        """Stop where it has hung up again and again."""
+        own = certificates.read(self.folder / "startup" / "client.crt")
+        raise SartorError(
+            f"{self.hung_up}: it is revoked, or by the server's clock not valid (it is from {_dates(own)}). Ask the "
+            "federation's authority for a new one (sartor federation request)."
+        )
 
     def _refused(self, reason: str) -> str:
         """The server's alert in words."""
         own = certificates.read(self.folder / "startup" / "client.crt")
-        dates = f"{own.not_valid_before_utc:%Y-%m-%d %H:%M} to {own.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
         if "REVOKED" in reason:
             return (
                 f"the server at {self.words} refuses this kit: its certificate is revoked. Ask the federation's "
@@ -115,8 +129,8 @@ class Door:
         certificates.check_dates(own, "this kit", "Ask for a new one.")
         what = "has expired" if "EXPIRED" in reason else "is not good (not yet valid, or of another federation)"
         return (
-            f"the server at {self.words} says that this kit's certificate {what}. It is valid from {dates}: is the "
-            "server's clock right, and is the kit of the same federation?"
+            f"the server at {self.words} says that this kit's certificate {what}. It is valid from {_dates(own)}: is "
+            "the server's clock right, and is the kit of the same federation?"
         )
 
     def _explain(self, error: ssl.SSLCertVerificationError) -> None:
@@ -155,6 +169,10 @@ class Door:
             why = readable(str(e), 100).removeprefix("Tunnel connection failed: ")
             raise _Busy(f"the proxy {shown(self.proxy)} does not connect to the server ({why})") from e
         return asked.sock
+
+
+def _dates(certificate: x509.Certificate) -> str:
+    return f"{certificate.not_valid_before_utc:%Y-%m-%d %H:%M} to {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
 
 
 class _Busy(Exception):

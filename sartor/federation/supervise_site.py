@@ -22,6 +22,7 @@ from .supervised_process import POLL, Daemon, Say, certificate
 from .transports.https_driver import CUT
 
 _ROOM = 1 << 16  # bytes: a few lines of the audit log
+_HUNG_UP = 4  # times in a row that a server hangs up on a certificate, after which it is not asked again
 
 
 @dataclass
@@ -109,9 +110,12 @@ class SiteSupervisor:
 
     def _reach(self) -> None:
         """Wait until the server answers, asking less and less often."""
-        began, pause = time.monotonic(), 1.0
+        began, pause, hung_up = time.monotonic(), 1.0, 0
         self.health.wait("waiting for the server")
         while why := self.door.closed():
+            hung_up = hung_up + 1 if why == self.door.hung_up else 0
+            if hung_up == _HUNG_UP:
+                self.door.refuse()
             waited = time.monotonic() - began
             need(
                 waited + pause <= self.connecting,

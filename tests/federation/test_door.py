@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shutil
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from commandline import refused
+from commandline import one_line, refused, sartor
 from proxies import Proxy, proxy
 from sites import tables
 
 pytest.importorskip("nvflare")
 
 from sartor.errors import SartorError
-from sartor.federation import authority, kits, signing_requests
+from sartor.federation import authority, kits, signing_requests, supervise_site
 from sartor.federation.authority import Authority
 from sartor.federation.door import Door, proxy_for
 from sartor.federation.kits import Kit
@@ -115,6 +118,48 @@ def test_a_revoked_certificate_is_refused_in_the_handshake_on_either_side(
     with pytest.raises(SartorError, match="uses a certificate that is revoked: it needs its new kit"):
         door(folder / "a", pretender.port).closed()
     pretender.socket.close()
+
+
+async def _until_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(1)
+    writer.close()
+
+
+def test_a_server_that_hangs_up_is_asked_a_few_times_only(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NVFlare's does, which is asyncio's: without an alert."""
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: None)
+    monkeypatch.setattr(supervise_site, "time", clock)
+    thief = Path(shutil.copytree(folder / "b", tmp_path / "thief"))
+    rotate(folder, "b")
+    place, loop = folder / "server" / "startup", asyncio.new_event_loop()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(place / "rootCA.pem"))
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(place / "server.crt", place / "server.key")
+    refusing(context, folder / "server")
+    server = loop.run_until_complete(asyncio.start_server(_until_the_end, "127.0.0.1", 0, ssl=context))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        port = int(server.sockets[0].getsockname()[1])
+        assert door(folder / "b", port).closed() == ""
+        old = door(thief, port)
+        assert (
+            old.closed()
+            == old.hung_up
+            == f"the server at localhost:{port} hangs up when it sees this kit's certificate"
+        )
+        place = thief / "kit.json"
+        place.write_text(place.read_text().replace('"port": 443', f'"port": {port}'))
+        line = one_line(sartor("client", thief, "--data", tables(tmp_path)["b"], "--target", "outcome").err)
+        assert "it is revoked, or by the server's clock not valid (it is from 2" in line
+    finally:
+        server.close()
+        asyncio.run_coroutine_threadsafe(server.wait_closed(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 def test_a_server_that_is_not_ours_or_out_of_date_is_named(
