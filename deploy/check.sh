@@ -1,12 +1,12 @@
 #!/bin/sh
 # check.sh WORK: the Containerfile's steps without an image builder. Its files are copied and its install.sh is run by a
 # user without rights; then a federation's kits are made and its server is started as user 10001 in a root that is
-# read-only but for /tmp and the kit. Needs root (for the mounts) and util-linux; WORK is a new folder.
+# read-only but for an empty folder in place of /tmp, and the kits. Needs root (for the mounts) and util-linux; WORK is a new folder.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 mkdir "$1"
 work=$(cd "$1" && pwd)
-mkdir -p "$work/src/deploy" "$work/opt" "$work/home" "$work/kits"
+mkdir -p "$work/src/deploy" "$work/opt" "$work/home" "$work/kits" "$work/tmp"
 cp "$here/pyproject.toml" "$here/constraints.txt" "$here/README.md" "$here/LICENSE" "$work/src/"
 cp -r "$here/sartor" "$work/src/sartor"
 cp "$here/deploy/install.sh" "$work/src/deploy/"
@@ -23,8 +23,8 @@ set -eu
 mount --make-rprivate /
 mount --bind "$work/kits" "$work/kits"
 mount -o remount,bind,ro /
-mount -t tmpfs -o mode=1777 tmpfs /tmp
-export HOME=/tmp PATH="$work/opt/sartor/bin:$PATH" PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1
+mount -t tmpfs -o mode=1777 tmpfs "$work/tmp"
+export HOME="$work/tmp" TMPDIR="$work/tmp" PATH="$work/opt/sartor/bin:$PATH" PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1
 unset PYTHONPATH
 cd "$work/kits"
 exec setpriv --reuid 10001 --regid 10001 --clear-groups --no-new-privs --bounding-set=-all sh "$work/user.sh"

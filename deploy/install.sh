@@ -10,4 +10,4 @@ python3 -m venv "$target"
     --constraint "$source/constraints.txt" "$source[nvflare,privacy,fast]"
 "$target/bin/python" -m pip uninstall --quiet --yes pip
 # Compiled now: where the root is read-only, every start would compile anew.
-"$target/bin/python" -m compileall -q -j 0 "$target/lib" || true  # some packages ship files of other Python versions
+"$target/bin/python" -m compileall -qq -j 0 "$target/lib" || true  # some packages ship files of other Python versions

@@ -45,7 +45,7 @@ _LOGS = (LOG, EVENTS, "daemon.txt")
 _CHUNK = 1 << 20
 
 
-class Part(TypedDict):
+class SavedFile(TypedDict):
     """One file of a backup."""
 
     bytes: int
@@ -60,7 +60,7 @@ class Manifest(TypedDict):
     federation: str
     who: str
     time: str
-    files: dict[str, Part]
+    files: dict[str, SavedFile]
 
 
 def back_up(folder: Path, out: Path) -> str:
@@ -153,7 +153,7 @@ def _scan(place: Path) -> dict[str, tuple[int, int, int]]:
 
 
 def _written(target: Path, place: Path, names: list[str], federation: str, who: str) -> Manifest:
-    files: dict[str, Part] = {}
+    files: dict[str, SavedFile] = {}
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         for name in names:
             with (place / name).open("rb") as source, archive.open(_FILES + name, "w", force_zip64=True) as copy:
@@ -171,7 +171,7 @@ def _written(target: Path, place: Path, names: list[str], federation: str, who: 
     return manifest
 
 
-def _copied(source: IO[bytes], copy: IO[bytes]) -> Part:
+def _copied(source: IO[bytes], copy: IO[bytes]) -> SavedFile:
     digest, size = hashlib.sha256(), 0
     while data := source.read(_CHUNK):
         digest.update(data)

@@ -12,8 +12,10 @@ from sites import NAMES, tables
 
 pytest.importorskip("nvflare")
 
-from processes import Processes, free_port, run
+from processes import Processes, free_port
 
+from sartor.errors import SartorError
+from sartor.federation.backup import back_up, restore
 from sartor.storage import read_json
 
 RECIPE = 'method = "flame"\nmodel = "mlp(6)"\nseed = 3\nrounds = 30\nevaluate_every = 10\n'
@@ -40,10 +42,9 @@ def test_watched_and_saved_while_it_runs(tmp_path: Path) -> None:
         found.start(*NAMES)
         found.until(lambda: healthy().startswith("in round "))
         for name in ("server", "b"):
-            done = run("federation", "backup", found.kits / name, "--out", tmp_path / f"{name}.backup")
-            assert done.returncode == 0, done
-        refused = run("federation", "restore", tmp_path / "b.backup", "--out", found.kits / "b")
-        assert refused.returncode == 2 and "a process works in" in refused.stderr
+            assert "of trial" in back_up(found.kits / name, tmp_path / f"{name}.backup")
+        with pytest.raises(SartorError, match="a process works in"):
+            restore(tmp_path / "b.backup", found.kits / "b")
         found.until(lambda: healthy() == "done")
         found.finish()
     finally:
@@ -53,7 +54,7 @@ def test_watched_and_saved_while_it_runs(tmp_path: Path) -> None:
     events = [json.loads(line) for line in found.said("server").splitlines()]
     assert [e["round"] for e in events if e["event"] == "round"] == list(range(1, 31))
     assert events[-1]["event"] == "finished"
-    refused = run("federation", "restore", tmp_path / "b.backup", "--out", found.kits / "b")  # it has answered since
-    assert refused.returncode == 2 and "is newer than the backup" in refused.stderr
+    with pytest.raises(SartorError, match="is newer than the backup"):  # it has answered since
+        restore(tmp_path / "b.backup", found.kits / "b")
     status = read_json(found.kits / "b" / "play" / "status.json")
     assert status["state"] == "finished" and status["round"] == status["rounds"] == 30 and status["bytes_sent"] > 0
