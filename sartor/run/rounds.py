@@ -17,7 +17,7 @@ from ..client_table import Rows
 from ..core import Engine, Method, Problem, Server, Stage, State
 from ..engines.threads import one_thread
 from ..errors import Diverged, SartorError, Silent, need
-from ..judge.metrics import Scores, summarise, unguided, validated
+from ..judge.metrics import Scores, means_alone, summarise, unguided, validated
 from ..seeds import stream
 from ..storage import load_tensors, save_tensors, shaped
 from ..wrappers.compression import DOWN, UP
@@ -29,6 +29,10 @@ from .recipe import Federation
 _AT_ONCE = 4096  # clients that are scored in one go, so that scoring a large federation takes little memory
 _HOPELESS = 1e6  # a loss above this, at an R² below −this, is that of a model that has run away
 Line = dict[str, Any]  # one line of history.jsonl
+MEANS_ONLY = (
+    "secure aggregation: scores are means over all clients. Nobody's own left its site, so how they are spread is not "
+    "known, and chosen is the model that is best in the mean."
+)
 
 
 def draw_cohort(problem: Problem, size: int, sampling: str, round: int) -> Tensor:
@@ -157,6 +161,10 @@ class Run:
         benign = torch.from_numpy(~self.hostile)
         facts = _reduce({k: v[benign] for k, v in self.query_clients("diagnose").items()}) if diagnose else {}
         warnings = [*self.method.warnings(self.server, self.round, facts), *unguided(self.scores)]
+        models = summarise(self.scores)
+        if self.means_only:
+            models = {name: means_alone(block) for name, block in models.items()}
+            warnings.append(MEANS_ONLY)
         line: Line = {
             "round": self.round,
             "seconds": round(self.seconds, 3),
@@ -164,7 +172,7 @@ class Run:
             "bytes_down": self.bytes_down,
             **self.counts,
             "gradients_per_client": self.gradients_per_client,
-            **summarise(self.scores),
+            **models,
             "validation": validated(self.scores),
             "diagnostics": facts,
             "warnings": warnings,
@@ -200,6 +208,11 @@ class Run:
         if self.goal.reached(self.history) is not None:
             return "target"
         return None if self.goal.affords(self.bytes_up + self.bytes_down, self.next_round_bytes) else "budget"
+
+    @property
+    def means_only(self) -> bool:
+        """Whether the engine brings means over all clients as everybody's scores: secure aggregation hides the rest."""
+        return bool(getattr(self.engine, "means_only", False))
 
     @property
     def hostile(self) -> np.ndarray:
