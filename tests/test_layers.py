@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "sartor"
 # From the ground up. A room stands on one floor and may use every floor below it; rooms on the same floor do not know
 # each other. A part of a room that stands lower than the rest is named by itself.
 FLOORS = (
-    ("errors", "seeds"),
+    ("errors", "seeds", "exact_sums"),
     ("core", "spelling"),
     ("couplings", "storage", "client_table", "models", "judge"),
     ("solvers", "aggregators", "compressors", "data", "tasks", "federation.rounds"),

@@ -16,7 +16,7 @@ from .options import Json, OwnSteps, Quiet, asked, assignments, by_method, check
 if TYPE_CHECKING:
     from ..study.tune import Tuning
 
-GROUPS = ("data", "method", "federation", "attack", "execution", "evaluation")
+GROUPS = ("data", "method", "federation", "attack", "privacy", "execution", "evaluation")
 # Methods and step sizes are tuned, nothing is kept but scores, and everybody is there.
 UNUSED = (
     *("method", "seed", "lr", "store", "device", "checkpoint_every", "diagnostics", "oracle"),

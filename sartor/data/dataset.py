@@ -19,6 +19,7 @@ from .tables.columns import WAYS, Column, columns_moments, learn, of_pooled, rea
 from .tables.columns import feature_names as names_of
 from .tables.disguise import disguised
 from .tables.moments import Moments, moments, pooled
+from .tables.summed_moments import pooled_of, sums_of
 from .tables.too_little import too_little
 
 _PIECE = 1 << 16  # rows that are looked at together
@@ -118,6 +119,7 @@ class Dataset:
         columns: str = "auto",
         target: str = "pooled",
         agreed: Agreed | None = None,
+        summed: bool = False,
     ) -> Clients:
         """Deal the samples out to clients and cut each client's samples, shuffled, into train, validation and test.
 
@@ -129,6 +131,7 @@ class Dataset:
         all ("raw"); the same for what takes the place of missing ones. Targets that are numbers are put to scale by all
         clients' training samples, whatever the columns are, so that differences between clients stay; or not at all
         (target="raw"). In a federation other clients' samples are elsewhere, and `agreed` holds what "pooled" means.
+        `summed`: pooled statistics are those that secure aggregation gives, of sums alone (tables/summed_moments.py).
         """
         partition = parse(partition) if isinstance(partition, str) else partition
         columns = "pooled" if columns == "auto" else columns
@@ -136,11 +139,12 @@ class Dataset:
         one_of("split", "target", target, ("pooled", "raw"))
         assignment, order, bounds = self.deal(partition, clients, seed, parts, minimum, first)
         names = self._named(assignment.names) or [str(i) for i in range(len(bounds))]
-        x, inputs = self._ready(order, bounds, names, dtype, columns, agreed)
+        x, inputs = self._ready(order, bounds, names, dtype, columns, agreed, summed)
         if assignment.noise is not None:
             _add_noise(x, bounds, assignment.noise, seed)
         if self.classes is None and target == "pooled":
-            inputs = replace(inputs, target_scale=agreed.target if agreed else self._target_scale(order, bounds))
+            found = agreed.target if agreed else self._target_scale(order, bounds, summed)
+            inputs = replace(inputs, target_scale=found)
         y = torch.from_numpy(inputs.scaled_target(self.y[order]))
         y = y.to(dtype) if y.is_floating_point() else y.long()
         about = self._about(partition, assignment, seed, parts)
@@ -178,6 +182,7 @@ class Dataset:
         dtype: torch.dtype,
         how: str,
         agreed: Agreed | None,
+        summed: bool,
     ) -> tuple[torch.Tensor, Inputs]:
         """The samples as clients get them: images as (x/255 − mean)/std, a table's numbers to scale, others as they
         are; and how that is done again for later ones."""
@@ -199,7 +204,7 @@ class Dataset:
         if how == "pooled" and agreed is not None:
             own = of_pooled(agreed.mean, agreed.spread, self.columns)
         else:
-            own = learn(x, _training(bounds), self.columns, how, self.name)
+            own = learn(x, _training(bounds), self.columns, how, self.name, summed)
         out = torch.from_numpy(x).to(dtype)
         for i, (low, high) in enumerate(bounds[:, [0, 3]]):
             out[low:high] = torch.from_numpy(ready(out[low:high].numpy(), own.of(i)))
@@ -213,8 +218,9 @@ class Dataset:
         """The moments [m, c] of the numbers in each client's training samples."""
         return columns_moments(self.x[order], _training(bounds), self.columns)
 
-    def _target_scale(self, order: np.ndarray, bounds: np.ndarray) -> tuple[float, float]:
-        mean, spread = pooled(self.target_moments(order, bounds))
+    def _target_scale(self, order: np.ndarray, bounds: np.ndarray, summed: bool) -> tuple[float, float]:
+        each = self.target_moments(order, bounds)
+        mean, spread = pooled_of(sums_of(each)) if summed else pooled(each)
         return float(mean[0]), float(spread[0])
 
     def _warnings(self, order: np.ndarray, bounds: np.ndarray, names: Sequence[str]) -> dict[str, object]:

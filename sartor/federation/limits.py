@@ -66,6 +66,9 @@ class SiteLimits:
             value = getattr(self, name)
             good = value is None or (_is_number(value) and 0 < value < math.inf)
             need(good, f"a site's {name.replace('_', '-')} is a number above 0; got {value!r}.")
+        run, total = self.most_epsilon, self.most_epsilon_total
+        text = f"a site's most-epsilon of a run is at most its most-epsilon-total of all; got {run} and {total}."
+        need(run is None or total is None or run <= total, text)
         for name in ("allowed_methods", "allowed_models"):
             value = getattr(self, name)
             good = value is None or (isinstance(value, str) and all(_listed(value)))
@@ -80,6 +83,11 @@ class SiteLimits:
             need(good, f"a site's {name.replace('_', '-')} is a whole number of at least {about.least}; got {value!r}.")
 
     # --- what is asked before the first round -------------------------------------------------------------------------
+
+    @property
+    def methods(self) -> list[str]:
+        """Names of the methods that are allowed; empty: any."""
+        return _listed(self.allowed_methods) if self.allowed_methods else []
 
     def check_recipe(self, recipe: Recipe, mine: Recipe | None) -> None:
         """Refuse more rounds than allowed; and, where the site has no recipe of its own that says so, columns and

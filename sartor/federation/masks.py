@@ -6,7 +6,8 @@
 k_uv is a key that sites u and v share: X25519 of the keys that they drew for this run, each signed with its site's own
 certificate, so that a server cannot put its own in their place. b_u is u's own: it is told when the server says that
 all have answered ("unmask"), and in a round for one set of sites only. So of the sums of two sets the server can open
-one; their difference, which would be a single message, it cannot. Both keys depend on run, round and the set of sites.
+one; their difference, which would be a single message, it cannot. Both keys depend on run, stage, round and the set of
+sites, b_u also on which of u's clients were asked: a server that asks for one client fewer learns no difference either.
 G is ChaCha20's key stream. If a site does not answer, the round is repeated with the others, under other keys.
 """
 
@@ -34,6 +35,7 @@ from ..errors import Refused, SartorError
 from ..storage import read_json, write_json
 from . import certificates
 from .revocation import NOBODY, Revoked, in_use, newer
+from .rounds.masking import SumOf
 
 OPENED = "opened.json"  # of a run at a site: the last round whose sum it helped to open, and for whom
 _SECRET = "mask.key"
@@ -131,9 +133,9 @@ class _Revoked(SartorError):
     """It was the site's certificate, and is no longer."""
 
 
-def set_of(run: str, round: int, keys: Mapping[str, bytes]) -> bytes:
-    """What names a round of these sites with these keys: no two of them have the same masks."""
-    found = hashlib.sha256(f"{run}\n{round}\n".encode())
+def set_of(run: str, of: SumOf, keys: Mapping[str, bytes]) -> bytes:
+    """What names a sum of these sites with these keys: no two of them have the same masks."""
+    found = hashlib.sha256(f"{run}\n{of.stage}\n{of.round}\n".encode())
     for site, public in sorted(keys.items()):
         found.update(f"{site}\n".encode() + public)
     return found.digest()
@@ -212,35 +214,41 @@ class SiteMasks:
             raise Refused("limit", "the server sends another key in this site's name, or one key twice", "secure_keys")
         return found
 
-    def masked(self, round: int, note: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def masked(self, of: SumOf, note: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """This site's sum over its clients in the first row, under all masks of a round with these sites."""
         peers, own = self._peers(note), self.identity.site
-        which = set_of(self.run, round, peers)
-        self._check_open(round, which)
+        which = set_of(self.run, of, peers)
+        self._check_open(of, which)
         together = {name: rows if len(rows) == 1 else rows.sum(0, keepdims=True) for name, rows in arrays.items()}
         words, secret = _lined_up(together), self._secret()
-        add_stream(words, self._own_seed(which), 1)
+        add_stream(words, self._own_seed(of, which), 1)
         for site, public in peers.items():
             if site != own:
                 shared = secret.exchange(X25519PublicKey.from_public_bytes(public))
                 add_stream(words, _derived(shared, which), 1 if site > own else -1)
         return _put_back(words, arrays)
 
-    def opened(self, round: int, note: Any) -> bytes:
-        """b_u for a round of these sites; in this round it is told for no others."""
-        which = set_of(self.run, round, self._peers(note))
-        self._check_open(round, which)
-        write_json(self.folder / OPENED, {"round": round, "set": which.hex()})
-        return self._own_seed(which)
+    def opened(self, of: SumOf, note: Any) -> bytes:
+        """b_u for a sum of these sites; in this round it is told for no other."""
+        which = set_of(self.run, of, self._peers(note))
+        self._check_open(of, which)
+        write_json(self._place(of), {"round": of.round, "set": which.hex(), "asked": of.asked})
+        return self._own_seed(of, which)
 
-    def _own_seed(self, which: bytes) -> bytes:
-        return _derived(self._secret().private_bytes_raw(), b"own " + which)
+    def _own_seed(self, of: SumOf, which: bytes) -> bytes:
+        asked = hashlib.sha256(of.asked.encode()).digest()
+        return _derived(self._secret().private_bytes_raw(), b"own " + which + asked)
 
-    def _check_open(self, round: int, which: bytes) -> None:
-        place = self.folder / OPENED
-        before: dict[str, Any] = read_json(place) if place.exists() else {"round": -1, "set": ""}
-        if round < before["round"] or (round == before["round"] and which.hex() != before["set"]):
-            raise Refused("changed", f"the sum of round {before['round'] + 1} is open already, of other sites")
+    def _place(self, of: SumOf) -> Path:
+        return self.folder / (OPENED if of.stage == "train" else f"opened-{of.stage}.json")
+
+    def _check_open(self, of: SumOf, which: bytes) -> None:
+        place = self._place(of)
+        before: dict[str, Any] = read_json(place) if place.exists() else {"round": -1}
+        same = (which.hex(), of.asked) == (before.get("set"), before.get("asked"))
+        if of.round < before["round"] or (of.round == before["round"] and not same):
+            opened = f"the sum of round {before['round'] + 1} is open already"
+            raise Refused("changed", f"{opened}, of other sites or clients")
 
 
 class ServerMasks:

@@ -3,7 +3,7 @@
 It is the one exchange between joining and the first round: which rows a client trains on depends on its number, which
 is settled when all have joined. The target is one more column where it is a number. A site answers once in a run, of
 at least so many rows of a client (limits.least_rows): of fewer it says nothing, and takes the others' scale. The
-simulation computes the same bits (data/tables/moments.py).
+simulation computes the same bits (data/tables/moments.py). With secure aggregation only sums leave: masked_scale.py.
 """
 
 from __future__ import annotations
@@ -35,6 +35,11 @@ def needed(recipe: Recipe, schema: Schema) -> bool:
     return _columns(recipe, schema) + _targets(recipe, schema) > 0
 
 
+def widths(recipe: Recipe, schema: Schema) -> tuple[int, int]:
+    """How many columns are put to scale, and how many targets."""
+    return _columns(recipe, schema), _targets(recipe, schema)
+
+
 def _columns(recipe: Recipe, schema: Schema) -> int:
     return len(numbers_at(schema_columns(schema)).at) if columns_of(recipe) == "pooled" else 0
 
@@ -46,8 +51,8 @@ def _targets(recipe: Recipe, schema: Schema) -> int:
 # --- at a site --------------------------------------------------------------------------------------------------------
 
 
-def measured(table: Dataset, recipe: Recipe, schema: Schema, first: int, least: int) -> dict[str, np.ndarray]:
-    """What a site answers: arrays [clients, columns], zeros where a client has fewer than `least` values."""
+def measured(table: Dataset, recipe: Recipe, schema: Schema, first: int, least: int) -> Moments:
+    """What a site answers: [clients, columns], zeros where a client has fewer than `least` values."""
     _, order, bounds = table.deal(Natural(), None, recipe.seed, tuple(recipe.parts), recipe.minimum, first)
     each = []
     if _columns(recipe, schema):
@@ -56,7 +61,7 @@ def measured(table: Dataset, recipe: Recipe, schema: Schema, first: int, least: 
         each.append(table.target_moments(order, bounds))
     found = Moments(*(np.concatenate(parts, axis=1) for parts in zip(*each, strict=True)))
     enough = found.counts >= least
-    return {k: np.where(enough, v, 0.0) for k, v in found._asdict().items()}
+    return Moments(*(np.where(enough, v, 0.0) for v in found))
 
 
 def given(recipe: Recipe, schema: Schema, scale: Any) -> Agreed | None:

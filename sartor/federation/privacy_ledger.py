@@ -61,16 +61,17 @@ class PrivacyLedger:
         self,
         folder: Path,
         run: str,
-        noise: float | None,
+        noise: Sequence[float | None],
         names: Sequence[str],
         limits: SiteLimits,
         rates: Sequence[float] = (),
         gradients: int = 1,
     ) -> None:
-        """`rates` and `gradients`: of each client's samples, and behind each message, where samples are protected."""
+        """`noise`: of each client; None: there is none. `rates` and `gradients`: of each client's samples, and behind
+        each message, where samples are protected."""
         self.path, self.run, self.noise, self.names, self.limits = folder / LEDGER, run, noise, names, limits
-        each = rates or [1.0] * len(names)
-        self.new = {n: PrivateMessages(noise or 0.0, 0, -1, q, gradients) for n, q in zip(names, each, strict=True)}
+        each = zip(names, noise, rates or [1.0] * len(names), strict=True)
+        self.new = {name: PrivateMessages(z or 0.0, 0, -1, q, gradients) for name, z, q in each}
 
     def epsilon(self, client: str, more: int = 0) -> tuple[float, float]:
         """(in this run, in all runs) ε of a client at the site's δ, after so many messages more."""
@@ -100,7 +101,7 @@ class PrivacyLedger:
     def enter(self, round: int, clients: Sequence[int]) -> None:
         """One private message more of each of these clients; when this returns it is on the disk. Where one of them
         would exceed what the site allows it is refused, and none is entered."""
-        if self.noise is None:
+        if None in self.noise:
             return
         lines = _read(self.path)
         new = [

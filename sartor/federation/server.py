@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,10 +28,11 @@ from ..storage import read_json, write_json
 from ..wrappers.compression import DOWN, UP, Compressed
 from . import pooled_scale, table_schema
 from .coded_rounds import ServerCodes
+from .masked_scale import MaskedScale
 from .masks import ServerMasks
 from .revocation import NOBODY, Revoked
 from .rounds.agreement import check
-from .rounds.masking import KEY, SEED, SEED_BYTES
+from .rounds.masking import KEY, SEED, SEED_BYTES, SUM, scores_spec
 from .rounds.messages import JOINING, Damaged, Message, Spec, decode, encode, size_of, spec_of
 from .rounds.remote_clients import GLOBAL
 from .rounds.remote_engine import STEPS, RemoteEngine, Transport, Waiting
@@ -72,7 +74,8 @@ class Coordinator:
         self._compare_members(roster)
         self.instance_ids = {site: v["instance_id"] for site, v in roster["sites"].items()}
         clients = self._clients(roster, recipe)
-        roster = self._scaled(recipe, roster)
+        masks = self._masks(recipe, roster)
+        roster = self._scaled(recipe, roster, masks)
         inputs = pooled_scale.inputs(roster["scale"], recipe, roster["schema"], clients.names)
         clients = replace(clients, inputs=inputs)
         note = self._terms(recipe, clients, roster)
@@ -82,7 +85,6 @@ class Coordinator:
         }
         begun = (self.folder / CHECKPOINT).exists()  # then a site that is away is not waited for longer than in a round
         patience = min(self.joining, self.waiting.seconds) if begun else self.joining
-        masks = self._masks(recipe, roster)
         read = _nothing if masks is None else self._read_key(masks)
         enough = self.waiting.clients if begun or masks is None else max(self.waiting.clients, masks.least)
         self._ask(told, list(told), patience, enough, read)
@@ -171,7 +173,7 @@ class Coordinator:
                 self.say(f"site {site} is not in this run, which began without it; it can take part in the next one")
                 self.transport.post(site, encode(Message("done", roster["run"])))
 
-    def _scaled(self, recipe: Recipe, roster: dict[str, Any]) -> dict[str, Any]:
+    def _scaled(self, recipe: Recipe, roster: dict[str, Any], masks: ServerMasks | None) -> dict[str, Any]:
         """The roster with one scale for all: settled once, of what the sites say of their training rows, and kept. A
         site that is silent, or has too few rows to say anything, takes the others'. One that sent nonsense keeps its
         numbers of clients, as they are settled, and takes no part."""
@@ -180,21 +182,44 @@ class Coordinator:
             return roster
         schema, scale = roster["schema"], None
         if pooled_scale.needed(recipe, schema):
-            told = {"recipe": recipe.values(), "schema": schema}
-            sites = roster["sites"]
-            ask = {s: Message("measure", roster["run"], note=told | {"first": v["first"]}) for s, v in sites.items()}
-
-            def read(site: str, reply: Message) -> Moments:
-                rows = [row[0] for row in sites[site]["counts"]]
-                return pooled_scale.checked(reply.arrays, recipe, schema, rows)
-
-            replies = self._ask(ask, list(ask), self.joining, self.waiting.clients, read)
-            each = [read(site, replies[site]) for site in sites if site in replies]
-            scale = pooled_scale.settled(each, recipe, schema)
+            told = {
+                site: {"recipe": recipe.values(), "schema": schema, "first": v["first"]}
+                for site, v in roster["sites"].items()
+            }
+            rows = {site: [row[0] for row in v["counts"]] for site, v in roster["sites"].items()}
+            scale = (
+                self._measured(roster["run"], recipe, schema, told, rows)
+                if masks is None
+                else MaskedScale(
+                    roster["run"], recipe, schema, told, rows, masks, self._asking, self.folder, self.say
+                ).settled()
+            )
         refused = {s: why for s, why in self.left_out.items() if s in roster["sites"] and s in self.sites}
         roster = roster | {"scale": scale, "left_out": refused}
         write_json(self.folder / ROSTER, roster)
         return roster
+
+    def _measured(
+        self,
+        run: str,
+        recipe: Recipe,
+        schema: table_schema.Schema,
+        told: dict[str, dict[str, Any]],
+        rows: dict[str, list[int]],
+    ) -> pooled_scale.Scale:
+        """The scale of what each site tells of its clients."""
+        ask = {site: Message("measure", run, note=note) for site, note in told.items()}
+
+        def read(site: str, reply: Message) -> Moments:
+            return pooled_scale.checked(reply.arrays, recipe, schema, rows[site])
+
+        replies = self._ask(ask, list(ask), self.joining, self.waiting.clients, read)
+        return pooled_scale.settled([read(site, replies[site]) for site in told if site in replies], recipe, schema)
+
+    def _asking(
+        self, messages: Mapping[str, Message], enough: int, read: Callable[[str, Message], object]
+    ) -> dict[str, Message]:
+        return self._ask(dict(messages), list(messages), self.joining, enough, read)
 
     def _leave_out(self, site: str, why: str) -> None:
         """A site that cannot or will not take part keeps nobody else from it."""
@@ -257,7 +282,7 @@ class Coordinator:
         ]
         found: dict[str, Message] = {}
         began = time.monotonic()
-        asked = began - self.again
+        asked = -math.inf
         while missing := [s for s in sites if s not in found and s not in self.left_out]:
             now = time.monotonic()
             if now - began >= seconds:
@@ -267,21 +292,22 @@ class Coordinator:
                 for site in missing:
                     self.transport.post(site, encode(messages[site]))
             for site, data in self.transport.collect(min(1.0, max(0.0, began + seconds - now))):
-                if site in missing and (reply := self._reply(site, data, wanted, messages[site].run, read)) is not None:
+                if site in missing and (reply := self._reply(site, data, wanted, messages[site], read)) is not None:
                     found[site] = reply
         if wanted != "noted":
             self._enough(len(found), enough, missing, seconds)
         return found
 
     def _reply(
-        self, site: str, data: bytes, wanted: str, run: str, read: Callable[[str, Message], object]
+        self, site: str, data: bytes, wanted: str, asked: Message, read: Callable[[str, Message], object]
     ) -> Message | None:
         """What a site says to a question before or after the rounds; None where it is not the answer."""
+        run, summed = asked.run, asked.note.get(SUM)
         try:
             reply = decode(data, JOINING if wanted in ("joined", "measured") else size_of({}, 0))
             if reply.kind == "refused" and reply.run in ("", run) and wanted != "noted":
                 self._refused(site, reply, wanted)
-            if reply.kind != wanted or reply.run != run:
+            if reply.kind != wanted or reply.run != run or reply.note.get(SUM) != summed:
                 return None
             if wanted in ("ready", "measured") and self._stranger(site, reply):
                 return None
@@ -351,4 +377,5 @@ def _answers(recipe: Recipe, clients: Clients, count: int) -> tuple[dict[str, Sp
         trained |= {f"message/{k}": v for k, v in message.items()}
     _, scores = result.run.engine.map("evaluate", 0, one, sent["train"], sent["evaluate"].get(GLOBAL))
     seed: Spec = {SEED: (torch.uint8, (SEED_BYTES,))}
-    return {"train": spec_of(trained), "unmask": seed, "evaluate": spec_of(scores), "personal": {}}, packing
+    scored = scores_spec(spec_of(scores)) if recipe.secure_aggregation else spec_of(scores)
+    return {"train": spec_of(trained), "unmask": seed, "evaluate": scored, "personal": {}}, packing

@@ -11,15 +11,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import SartorError, need
+from ..data.tables.moments import Moments
+from ..errors import Refused, SartorError, need
 from ..run import versions
 from ..storage import read_json, write_json
-from . import pooled_scale, table_schema
+from . import masked_scale, pooled_scale, table_schema
 from .audit_log import AuditLog, entry_of
 from .limits import OverLimit
 from .masks import SiteMasks
 from .rounds.agreement import check, digest
-from .rounds.masking import KEY
+from .rounds.masking import KEY, SECURE, SEED, SUM, SumOf
 from .rounds.messages import JOINING, Damaged, Message, decode, encode
 from .rounds.remote_clients import RemoteClients
 from .site_runs import SiteRuns, Told, agreed, count, told
@@ -79,8 +80,8 @@ class Participant(SiteRuns):
                 return encode(Message("noted", run))
         except Told as e:
             return self._refuse(run, "agreement", str(e), {"text": str(e)})
-        except OverLimit as e:
-            return self._refuse(run, "limit", str(e), {"limit": e.limit})
+        except Refused as e:
+            return self._refuse(run, e.why, str(e), {"limit": e.limit} if e.limit else None)
         except Exception as e:  # also what an absurd request brings about in a library: a refusal, not the site's end
             return self._refuse(run, "failed", f"{type(e).__name__}: {e}")
         if self.site is None:
@@ -145,15 +146,43 @@ class Participant(SiteRuns):
         note, recipe = request.note, self.recipe(request.note)
         schema, first = table_schema.checked(note["schema"]), count(note["first"])
         place = self._place(request.run).with_name(MEASURED)
-        asked = digest({"recipe": recipe.values(), "schema": schema, "first": first})
-        if place.exists() and read_json(place)["asked"] != asked:
+        asked = {"asked": digest({"recipe": recipe.values(), "schema": schema, "first": first})}
+        before = read_json(place) if place.exists() else {}
+        if note.get("part") == masked_scale.APART:
+            asked["scale"] = digest({"scale": note.get("scale")})
+        if any(before.get(k, v) != v for k, v in asked.items()):
             raise OverLimit("measured", "the server asks for statistics of other rows than before in the same run")
         table = self.fitted(recipe, schema, 1)
         self.check_terms(request.run, recipe, self.split(recipe, table, first))
-        arrays = pooled_scale.measured(table, recipe, schema, first, self.own.limits.least_rows)
-        write_json(place, {"asked": asked, "schema": schema, "first": first})
+        each = pooled_scale.measured(table, recipe, schema, first, self.own.limits.least_rows)
+        masks = self._masks(request.run, recipe)
+        said: dict[str, Any] = {"instance_id": self.instance_id}
+        if masks is None:
+            arrays = each._asdict()
+        else:
+            said |= {SUM: str(note.get(SUM))[:64]}
+            arrays = self._summed(masks, request, each, asked, before)
+            said |= {KEY: list(masks.signed_key())} if note.get("part") == masked_scale.KEYS else {}
+        told = sorted({*before.get("told", []), str(note.get("part"))})
+        write_json(place, before | asked | {"schema": schema, "first": first, "told": told})
         write_json(self.folder / CURRENT, {"run": request.run, "start": self.own.start})
-        return Message("measured", request.run, arrays=arrays, note={"instance_id": self.instance_id})
+        return Message("measured", request.run, arrays=arrays, note=said)
+
+    def _summed(
+        self, masks: SiteMasks, request: Message, each: Moments, asked: dict[str, str], before: dict[str, Any]
+    ) -> dict[str, np.ndarray]:
+        """The statistics under masks; or what opens their sum, once they were told."""
+        note, part = request.note, request.note.get("part")
+        if part == masked_scale.KEYS:
+            return {}
+        need(part in (masked_scale.SUMS, masked_scale.APART), "statistics are summed as sums or apart.")
+        of = SumOf(0, str(part), digest(asked))
+        if note.get("open") is True:
+            need(part in before.get("told", []), "a sum is not opened before this site has answered.")
+            return {SEED: np.frombuffer(masks.opened(of, note.get(SECURE)), np.uint8)[None]}
+        recipe, schema = self.recipe(note), table_schema.checked(note["schema"])
+        arrays = masked_scale.statistics(str(part), each, recipe, schema, note.get("scale"))
+        return masks.masked(of, note.get(SECURE), arrays)
 
     def _enter(self, request: Message) -> Message:
         """Take the server's terms, once: they are kept with the run, and a run's terms do not change."""

@@ -13,7 +13,7 @@ from ..data import Dataset, load
 from ..errors import need, one_of
 from ..run.recipe import Recipe
 from .limits import SHARES, SiteLimits
-from .terms import shared
+from .terms import shared, unsummed
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,13 @@ class SiteConfig:
         need(
             self.share == "none" or not self.limits.private,
             "a site that limits epsilon sends no scores, as they have no noise: start it with --share metrics=none.",
+        )
+        methods = self.limits.methods
+        reasons = [unsummed(name) for name in methods]  # refuses names that nobody has
+        need(
+            self.limits.least_sites is None or not methods or "" in reasons,
+            "a site's least-sites needs secure aggregation, and no method in its allowed-methods goes with it: "
+            f"{reasons[0] if reasons else ''}",
         )
 
     @classmethod

@@ -84,8 +84,9 @@ class SiteRuns:
         limits.check_rows(own)
         limits.check_model(self._parameters(recipe, own), own)
         asked = privacy(recipe)
-        if limits.private and (asked is None or asked.noise is not None):  # an epsilon becomes noise in the welcome
-            samples = None if asked is None else samples_of(recipe, own)
+        samples = samples_of(recipe, own) if limits.private else None
+        # An epsilon of clients becomes noise in the welcome; of samples, each site finds its own.
+        if limits.private and (asked is None or asked.noise is not None or samples is not None):
             self._ledger(run, None if asked is None else asked.noise, own, samples, 0).check_first()
 
     def _parameters(self, recipe: Recipe, own: Clients) -> int:
@@ -96,8 +97,8 @@ class SiteRuns:
 
     def split(self, recipe: Recipe, table: Dataset, first: int = 0, agreed: Agreed | None = None) -> Clients:
         dtype, parts = TYPES[str(recipe.dtype)], tuple(recipe.parts)
-        how = {"columns": columns_of(recipe), "target": target_of(recipe)}
-        return table.split("natural", None, recipe.seed, parts, recipe.minimum, dtype, first, agreed=agreed, **how)
+        dealt = ("natural", None, recipe.seed, parts, recipe.minimum, dtype, first)
+        return table.split(*dealt, columns=columns_of(recipe), target=target_of(recipe), agreed=agreed)
 
     def fitted(self, recipe: Recipe, schema: table_schema.Schema, clients: int) -> Dataset:
         """This site's table with the agreed columns, if there is room for it."""
@@ -139,7 +140,8 @@ class SiteRuns:
 
         def release(ids: Tensor, scores: State) -> State:
             here = {part: count[ids] for part, count in rows.items()}
-            return released(scores, here, self.own.share, limits.least_scored, limits.score_digits)
+            share = "each" if recipe.secure_aggregation and self.own.share == "mean" else self.own.share  # of all sites
+            return released(scores, here, share, limits.least_scored, limits.score_digits)
 
         return RemoteClients(
             run=run,
@@ -175,9 +177,10 @@ class SiteRuns:
         """The account of this site's clients, of which `first` is the first in `samples`."""
         place, limits = self.folder, self.own.limits
         if samples is None:
-            return PrivacyLedger(place, run, noise, own.names, limits)
-        rates = samples.rates[first : first + len(own)].tolist()
-        return PrivacyLedger(place, run, noise, own.names, limits, rates, samples.steps)
+            return PrivacyLedger(place, run, [noise] * len(own), own.names, limits)
+        here = slice(first, first + len(own))
+        noises, rates = samples.noise[here].tolist(), samples.rates[here].tolist()
+        return PrivacyLedger(place, run, noises, own.names, limits, rates, samples.steps)
 
     def _spend(self, ledger: PrivacyLedger, first: int) -> Callable[[int, Sequence[int]], None]:
         """What is entered before messages with noise are made."""

@@ -8,11 +8,13 @@ import torch
 
 from ..core import State
 from ..data import Clients
-from ..errors import need
+from ..errors import SartorError, need
 from ..run import versions
 from ..run.assemble import complete, frozen_weights, privacy, resolve
+from ..run.named_parts import method_from
 from ..run.recipe import SETTINGS, Recipe
 from ..run.result import Result
+from ..wrappers.secure_sum import SecureSum
 
 
 def shared(recipe: Recipe) -> Recipe:
@@ -39,6 +41,16 @@ def shared(recipe: Recipe) -> Recipe:
     own = {name: about.default for name, about in SETTINGS.items() if about.own}
     own |= {"data": "federation", "partition": "natural", "leave_out": [], "text": []}
     return resolve(recipe).replace(**own | {"checkpoint_every": 1, "workers": 1, "diagnostics": False})
+
+
+def unsummed(method: str) -> str:
+    """Why a method, with its defaults, does not go with secure aggregation; empty: it does."""
+    made = method_from(method, {})
+    try:
+        SecureSum(made, noisy=False)
+    except SartorError as e:
+        return str(e)
+    return ""
 
 
 def terms(recipe: Recipe, clients: Clients) -> dict[str, Any]:

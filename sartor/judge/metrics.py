@@ -60,12 +60,12 @@ def validated(scores: Scores, benign: np.ndarray | None = None) -> float | None:
     return float(merit.mean()) if len(merit) else None
 
 
-def summarise(scores: Scores, benign: np.ndarray | None = None) -> dict[str, dict[str, float] | None]:
+def summarise(scores: Scores, benign: np.ndarray | None = None) -> dict[str, Numbers | None]:
     """For each model: accuracy mean, std, worst 10%, loss mean and variance over benign clients; None if there is none.
 
     `scores` may hold the chosen model's already; what a line of the history needs, no more.
     """
-    out: dict[str, dict[str, float] | None] = {}
+    out: dict[str, Numbers | None] = {}
     for model, (accuracy, loss, _) in _test_scores(scores, benign, None).items():
         out[model] = (
             {
@@ -103,6 +103,12 @@ def judge(scores: Scores, counts: np.ndarray, benign: np.ndarray | None = None) 
             }
         )
     return out
+
+
+def means_alone(block: Numbers | None) -> Numbers | None:
+    """A model's numbers where only means over clients are known, and nobody's own: nothing says how they are spread."""
+    known = ("accuracy_mean", "loss_mean", "clients_scored")
+    return None if block is None else {k: v if k in known else None for k, v in block.items()}
 
 
 def _spread(name: str, values: np.ndarray, counts: np.ndarray) -> Numbers:

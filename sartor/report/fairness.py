@@ -38,7 +38,9 @@ def _last(entry: ReportEntry, model: str) -> list[dict[str, Any]]:
 
 
 def _spread(found: dict[str, Any], of: str) -> float | None:
-    return found.get("loss_var") if of == "loss" else float(found["accuracy_std"]) ** 2
+    if of == "loss":
+        return found.get("loss_var")
+    return None if found["accuracy_std"] is None else float(found["accuracy_std"]) ** 2
 
 
 def _chart(material: Material) -> Chart | None:

@@ -49,7 +49,8 @@ def _best(table: Comparison) -> list[str]:
     alone = next((r["chosen"]["accuracy_mean"] for r in good if r["method"] == "local"), None)
     who = f"{best['method']} ({best['reference']})" if best["reference"] else best["method"]
     text = f"The best is {who}: {best['chosen']['accuracy_mean']:.3f} in the mean over clients"
-    text += f" (worst 10%: {best['chosen']['accuracy_worst10']:.3f})"
+    worst = best["chosen"]["accuracy_worst10"]
+    text += "" if worst is None else f" (worst 10%: {worst:.3f})"
     return [text + (f", where clients that train alone have {alone:.3f}." if alone is not None else ".")]
 
 

@@ -80,12 +80,16 @@ def _few(words: Sequence[str], most: int) -> str:
     return "; ".join(words[:most]) + rest
 
 
+def mean_and_worst(model: dict[str, Any]) -> str:
+    """The mean over clients, and the worst tenth where it is known."""
+    worst = model["accuracy_worst10"]
+    return f"{model['accuracy_mean']:.3f}" + ("" if worst is None else f" (worst 10% {worst:.3f})")
+
+
 def unseen(found: dict[str, Any]) -> str:
     """What clients get that took no part."""
     models = [m for m in SHOWN if found[m] and (m != "chosen" or (found["personal"] and found["global"]))]
-    scores = ", ".join(
-        f"{m} {found[m]['accuracy_mean']:.3f} (worst 10% {found[m]['accuracy_worst10']:.3f})" for m in models
-    )
+    scores = ", ".join(f"{m} {mean_and_worst(found[m])}" for m in models)
     return f"{found['clients']} unseen clients after {found['steps']} visits: {scores or 'no test data'}"
 
 
@@ -94,7 +98,9 @@ def private(found: dict[str, Any]) -> str:
     if found["compositions"] == 0:
         return f"private: nothing leaves a client ({_budget(found)})"
     if found.get("unit") == "sample":
-        noise = f"noise {found['noise']:g} x clip {'-' if found['clip'] is None else format(found['clip'], 'g')}"
+        least = min(found.get("noise_of_each") or [found["noise"]])
+        own = f"{least:.4g} to {found['noise']:.4g}" if least < found["noise"] else f"{found['noise']:g}"
+        noise = f"noise {own} x clip {'-' if found['clip'] is None else format(found['clip'], 'g')}"
         return (
             f"private at the level of samples: at most {_budget(found)} to {found['neighbouring']}, by {noise} on each "
             f"of {found['compositions']} gradients of at most {found['sampling_rate']:.3g} of a client's samples"

@@ -25,7 +25,7 @@ from ..judge.prediction_metrics import score_name
 from ..run.bytes import written
 from ..study.compare import Cell
 from ..study.scenarios import Scenario
-from .sentences import private, unseen
+from .sentences import mean_and_worst, private, unseen
 
 ORACLE = "oracle (chosen on TEST data, only to compare with papers)"
 
@@ -98,6 +98,8 @@ def cell(model: dict[str, Any] | None) -> str:
     """The mean over clients, ± the standard deviation, and the worst tenth."""
     if model is None:
         return "-"
+    if model["accuracy_std"] is None:  # only the mean is known
+        return number(model["accuracy_mean"])
     return f"{model['accuracy_mean']:.3f} ±{model['accuracy_std']:.2f} {model['accuracy_worst10']:.3f}"
 
 
@@ -405,11 +407,7 @@ def takes(row: dict[str, Any]) -> str:
 
 def one_line(summary: dict[str, Any]) -> str:
     """A run in one line."""
-    models = ", ".join(
-        f"{m} {summary[m]['accuracy_mean']:.3f} (worst 10% {summary[m]['accuracy_worst10']:.3f})"
-        for m in SHOWN
-        if summary[m]
-    )
+    models = ", ".join(f"{m} {mean_and_worst(summary[m])}" for m in SHOWN if summary[m])
     if oracle := summary.get("oracle"):
         models += f", {ORACLE} {oracle['accuracy_mean']:.3f}"
     rounds = f"{summary['rounds']} round{'s' if summary['rounds'] > 1 else ''}"

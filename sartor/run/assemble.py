@@ -66,6 +66,7 @@ _LATER = (
     "secure_aggregation",
     "secure_sites",
     "dp_unit",
+    "dp_planned",
 )  # settings that runs of before do not have: where they change nothing, these can go on
 Tasks = dict[Hashable, ModelTask]
 TYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -101,6 +102,7 @@ def split(recipe: Recipe, dataset: Dataset) -> Clients:
         TYPES.get(str(recipe.dtype), torch.float32),
         columns=columns_of(recipe),
         target=target_of(recipe),
+        summed=recipe.secure_aggregation,
     )
 
 
@@ -113,8 +115,9 @@ def columns_of(recipe: Recipe) -> str:
 
 
 def target_of(recipe: Recipe) -> str:
-    """How a target that is a number is put to scale: by all clients, or for the same reason not at all."""
-    return "pooled" if privacy(recipe) is None else "raw"
+    """How a target that is a number is put to scale: by all clients, or for the same reason not at all, unless pooled
+    statistics are asked for."""
+    return "pooled" if privacy(recipe) is None or recipe.columns == "pooled" else "raw"
 
 
 def clients_of(recipe: Recipe) -> Clients:
@@ -184,6 +187,8 @@ def _resolved(recipe: Recipe, method: Method) -> Recipe:
     if (asked := privacy(recipe)) is not None:
         known |= {f"dp_{k}": getattr(asked, k) for k in ("clip", "delta", "where", "accountant")}
         known |= {"dp_unit": asked.unit} if asked.unit != "client" else {}
+        if asked.unit == "sample" and asked.epsilon is not None:
+            known["dp_planned"] = asked.planned or recipe.rounds  # a run that goes on keeps its noise, and spends more
     for way in ("compress", "compress_down"):
         made = compressor(getattr(recipe, way))
         known[way] = "none" if made is None else spelling.write(compressors.NAMES, made)
@@ -216,7 +221,7 @@ def _completed(recipe: Recipe, clients: Clients, method: Method) -> Recipe:
     if recipe.partition == "auto":
         made = clients.about.get("partition")
         known["partition"] = made["name"] if isinstance(made, dict) else "natural"
-    return _resolved(recipe, method).replace(**known | _noise(recipe, seen, cohort, samples_of(recipe, clients)))
+    return _resolved(recipe, method).replace(**known | _noise(recipe, seen, cohort))
 
 
 def privacy(recipe: Recipe) -> Privacy | None:
@@ -238,32 +243,40 @@ def _sample_rates(method: Method, clients: Clients) -> np.ndarray:
 
 
 def samples_of(recipe: Recipe, clients: Clients) -> privacy_account.Samples | None:
-    """What the accounting of samples needs to know; None where samples are not what is private."""
-    if recipe.dp_unit != "sample":
-        return None
-    return privacy_account.Samples(_sample_rates(_method(recipe), clients), _private_steps(recipe.local_steps))
-
-
-def _noise(recipe: Recipe, clients: int, cohort: int, samples: privacy_account.Samples | None) -> dict[str, Any]:
-    """The noise for an ε that was asked for. A run that goes on keeps its noise, and spends more."""
+    """What the accounting of samples needs to know, as if these clients were all that there are and were always asked;
+    None where samples are not what is private."""
     asked = privacy(recipe)
-    if recipe.dp_epsilon is None or asked is None or not 1 <= cohort <= clients:
-        return {}
-    draws = privacy_account.CohortDraws(clients, cohort, recipe.sampling, recipe.seed)
-    if samples is not None:
-        found = privacy_account.with_sample_noise(asked, draws, samples, recipe.rounds)
-    else:
-        found = privacy_account.with_noise(asked, draws, recipe.rounds)
-    return {"dp_epsilon": None, "dp_noise": found.noise}
+    if asked is None or asked.unit != "sample":
+        return None
+    draws = privacy_account.CohortDraws(len(clients), len(clients), recipe.sampling, recipe.seed)
+    return _samples(asked, draws, _method(recipe), clients, recipe.local_steps, recipe.rounds)
 
 
-def _private_steps(local_steps: int | None) -> int:
+def _samples(
+    asked: Privacy,
+    draws: privacy_account.CohortDraws,
+    method: Method,
+    clients: Clients,
+    local_steps: int | None,
+    rounds: int,
+) -> privacy_account.Samples:
     text = (
         "dp_unit = sample accounts for a number of gradients in a round that is known beforehand; give --local-steps."
     )
     need(local_steps is not None, text)
     assert local_steps is not None
-    return local_steps
+    rates = _sample_rates(method, clients)
+    return privacy_account.samples_with_noise(asked, draws, rates, local_steps, rounds)
+
+
+def _noise(recipe: Recipe, clients: int, cohort: int) -> dict[str, Any]:
+    """The noise for an ε of clients that was asked for; of samples, each client finds its own. A run that goes on keeps
+    its noise, and spends more."""
+    asked = privacy(recipe)
+    if recipe.dp_epsilon is None or asked is None or asked.unit == "sample" or not 1 <= cohort <= clients:
+        return {}
+    draws = privacy_account.CohortDraws(clients, cohort, recipe.sampling, recipe.seed)
+    return {"dp_epsilon": None, "dp_noise": privacy_account.with_noise(asked, draws, recipe.rounds).noise}
 
 
 def fingerprint(full: Recipe, clients: Clients) -> str:
@@ -444,10 +457,11 @@ def prepare(
         draws = privacy_account.CohortDraws(len(clients), cohort, federation.sampling, seed)
         if privacy.unit == "sample":
             need(not task.has_statistics, "dp_unit = sample does not go with batch normalisation, which mixes samples.")
-            samples = privacy_account.Samples(_sample_rates(method, clients), _private_steps(local_steps))
-        privacy = _private(privacy, draws, rounds, federation, evaluation, samples)
+            samples = _samples(privacy, draws, method, clients, local_steps, rounds)
+        _check_private(draws, federation, evaluation)
+        privacy = privacy if samples is not None else privacy_account.with_noise(privacy, draws, rounds)
     if privacy is not None and samples is not None:
-        played = SamplePrivate(played, privacy, seed, noise)
+        played = SamplePrivate(played, privacy, samples.noise, seed, noise)
         server, start = played.init(problem)
     elif privacy is not None and sends and 1 <= cohort <= len(clients):
         shared_noise = federation.secure_sites if federation.secure_aggregation and privacy.where == "server" else None
@@ -589,15 +603,8 @@ def _engine(
     return LocalEngine(played, task, clients, start, seed, chunk, workers, store)
 
 
-def _private(
-    privacy: Privacy,
-    draws: privacy_account.CohortDraws,
-    rounds: int,
-    federation: Federation,
-    evaluation: Evaluation,
-    samples: privacy_account.Samples | None,
-) -> Privacy:
-    """The same with its noise; all that would break the guarantee is refused."""
+def _check_private(draws: privacy_account.CohortDraws, federation: Federation, evaluation: Evaluation) -> None:
+    """Refuse all that would break the guarantee."""
     need(draws.sampling != "size", "privacy needs cohorts that do not depend on data; sample uniform or poisson.")
     need(
         not federation.stragglers or federation.stale == "discard",
@@ -608,9 +615,6 @@ def _private(
         last,
         "--report best chooses a round on clients' data, outside of the privacy guarantee; use --report last.",
     )
-    if samples is not None:
-        return privacy_account.with_sample_noise(privacy, draws, samples, rounds)
-    return privacy_account.with_noise(privacy, draws, rounds)
 
 
 def _check_secure(

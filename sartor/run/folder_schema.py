@@ -57,6 +57,17 @@ def _having(*names: str) -> Callable[[Numbers], Numbers]:
     return check
 
 
+def _naming(*names: str) -> Callable[[Numbers], Numbers]:
+    """Numbers that are said to be known or not."""
+
+    def check(found: Numbers) -> Numbers:
+        if lacking := [name for name in names if name not in found]:
+            raise ValueError(f"there is no {lacking[0]}")
+        return found
+
+    return check
+
+
 def _even(found: BaseModel) -> BaseModel:
     """Lists with an entry for each client have the same length, and every row of numbers one for each column."""
     given = {k: v for k, v in found if v is not None}
@@ -137,7 +148,8 @@ def _alike(found: BaseModel) -> BaseModel:
 
 # --- one run ----------------------------------------------------------------------------------------------------------
 
-_BLOCK = _checked(Numbers, _having("accuracy_mean", "accuracy_std", "accuracy_worst10", "loss_mean", "loss_var"))
+_KNOWN = _checked(Numbers, _having("accuracy_mean", "loss_mean"))
+_BLOCK = _checked(_KNOWN, _naming("accuracy_std", "accuracy_worst10", "loss_var"))  # None where only means are known
 _BLOCKS = _each(_BLOCK | None, *MODELS)
 _UNSEEN = _table("unseen", _BLOCKS | _each(Whole, "clients", "steps"))
 _PRIVACY = _table(

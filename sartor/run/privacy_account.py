@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from scipy.optimize import brentq
 
 from ..core import Problem
 from ..errors import SartorError, need, see
@@ -35,6 +36,7 @@ NEIGHBOURING = "add or remove one client"
 ORDERS = [1 + x / 10 for x in range(1, 100)] + [*range(11, 64), 80, 96, 128, 192, 256, 384, 512]
 _EMPTY = 0.01  # the share of δ that empty rounds may take
 _LEAST = 0.05  # noise below which an accountant has nothing to say
+_COARSE = 12  # orders from one that is tried first to the next
 _FAR = 100.0  # an ε above this is no protection, and not worth the PRV accountant's memory
 
 
@@ -167,21 +169,65 @@ class Samples(NamedTuple):
 
     rates: np.ndarray  # [m] the share of each client's samples in a batch
     steps: int  # gradients of each client in a round
+    noise: np.ndarray  # [m] on each of those gradients, as a multiple of the clip
 
 
 def sample_epsilons(privacy: Privacy, draws: CohortDraws, samples: Samples, rounds: int) -> list[float]:
-    """ε of the samples of each client after so many rounds, for the client that is asked most often."""
-    assert privacy.noise is not None
+    """ε of the samples of each client after so many rounds, as if it were asked as often as the one asked most."""
     count = composed("client", draws, rounds)[1] * samples.steps
-    return [epsilon(privacy.noise, q, count, privacy.delta, privacy.accountant) for q in samples.rates.tolist()]
+    each = zip(samples.noise.tolist(), samples.rates.tolist(), strict=True)
+    return [epsilon(noise, q, count, privacy.delta, privacy.accountant) for noise, q in each]
 
 
-def with_sample_noise(privacy: Privacy, draws: CohortDraws, samples: Samples, rounds: int) -> Privacy:
-    """The same with the noise that its ε needs for the client with the fewest samples."""
-    if privacy.epsilon is None:
-        return privacy
-    count = composed("client", draws, rounds)[1] * samples.steps
-    return replace(privacy, epsilon=None, noise=_noise_of(privacy, float(samples.rates.max()), count, privacy.delta))
+def samples_with_noise(privacy: Privacy, draws: CohortDraws, rates: np.ndarray, steps: int, rounds: int) -> Samples:
+    """The clients' samples with the noise of each client's gradients: the same for all, or what each client's own rate
+    needs, so that all spend the ε that was asked for, and none of them the noise of the smallest."""
+    if privacy.noise is not None:
+        return Samples(rates, steps, np.full(len(rates), privacy.noise))
+    assert privacy.epsilon is not None
+    count = composed("client", draws, privacy.planned or rounds)[1] * steps
+    asked = (count, privacy.epsilon, privacy.delta, privacy.accountant)
+    return Samples(rates, steps, np.array([_noise_spending(q, *asked) for q in rates.tolist()]))
+
+
+@lru_cache(maxsize=4096)
+def _noise_spending(rate: float, count: int, target: float, delta: float, accountant: str) -> float:
+    """The noise with which so many gradients spend ε = target: to a ten-thousandth, and never more."""
+
+    def off(log_noise: float) -> float:
+        noise = math.exp(log_noise)
+        if accountant == "rdp":
+            return math.log(_fast_epsilon(noise, rate, count, delta) / target)
+        return math.log(epsilon(noise, rate, count, delta, accountant) / target)
+
+    low, high = 0.0, 0.0
+    while off(high) > 0:
+        low, high = high, high + 0.5
+        text = f"no noise below 1e6 gives epsilon = {target:g} at delta = {delta:g} for {count} gradients"
+        need(high < math.log(1e6), f"{text}; ask for more.")
+    while low == high or off(low) <= 0:
+        low, high = low - 0.5, low
+        if low < math.log(_LEAST):
+            return _LEAST
+    noise = math.exp(brentq(off, low, high, xtol=2e-5))
+    while epsilon(noise, rate, count, delta, accountant) > target:
+        noise *= 1.00005
+    return noise
+
+
+def _fast_epsilon(noise: float, rate: float, count: int, delta: float) -> float:
+    """`epsilon` by rdp from the orders around the best one: as ε has one valley over the orders, it is the same."""
+    _, rdp = _accountants()
+
+    def found(orders: list[float]) -> tuple[float, float]:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            each = rdp.compute_rdp(q=rate, noise_multiplier=noise, steps=count, orders=orders)
+            return rdp.get_privacy_spent(orders=orders, rdp=each, delta=delta)  # type: ignore[no-any-return]
+
+    coarse = ORDERS[::_COARSE]
+    best = coarse.index(found(coarse)[1])
+    return float(found(ORDERS[max(0, (best - 1) * _COARSE) : (best + 1) * _COARSE + 1])[0])
 
 
 def sample_statement(privacy: Privacy, draws: CohortDraws, samples: Samples, rounds: int) -> dict[str, Any]:
@@ -192,7 +238,8 @@ def sample_statement(privacy: Privacy, draws: CohortDraws, samples: Samples, rou
         "epsilon": max(each) if finite else None,
         "epsilon_of_each": each if finite else None,
         "delta": privacy.delta,
-        "noise": privacy.noise,
+        "noise": float(samples.noise.max()),
+        "noise_of_each": samples.noise.tolist(),
         "clip": privacy.clip if math.isfinite(privacy.clip) else None,
         "where": "client",
         "unit": "sample",

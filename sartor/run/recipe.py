@@ -251,6 +251,9 @@ class PrivacySettings(Settings):
         None,
         "who is protected: client (all its data), or sample (each row; noise and clip are of gradients) [client]",
     )
+    dp_planned: int | None = setting(
+        None, "with dp_unit = sample: the rounds that dp_epsilon lasts for [those of the run]", least=1
+    )
     dp_accountant: str | None = setting(None, "rdp, or prv (tighter, but numerical) [rdp]")
 
 

@@ -20,7 +20,7 @@ from ..data.inputs import Inputs
 from ..errors import SartorError, need, one_of, unknown
 from ..judge.choice import SHARES, Scores, choose
 from ..judge.decisions import Decision
-from ..judge.metrics import judge, with_chosen
+from ..judge.metrics import judge, means_alone, with_chosen
 from ..methods.parts.own_parts import OwnParts
 from ..storage import save_tensors, write_json, write_text
 from ..tasks.frozen_outputs import FrozenOutputs
@@ -79,6 +79,8 @@ class Result:
         """What summary.json holds."""
         s, run = self.settings, self.run
         judged = judge(self.scores, self.data.counts("test"), ~run.hostile)
+        if run.means_only:
+            judged = {name: means_alone(block) for name, block in judged.items()}
         return {
             "method": s["method"],
             "data": s["data"],
@@ -206,6 +208,8 @@ class Result:
     def clients(self) -> list[dict[str, Any]]:
         """What clients.json holds: a row per client; those that took no part come last and are marked `unseen`."""
         rows = client_rows(self.data, self.scores, self.run.hostile)
+        if self.run.means_only:  # nobody's own scores are known here
+            rows = [row | {k: None for k in row if k.endswith(("_loss", "_accuracy"))} for row in rows]
         for row in rows if self.task.kind == "next-token" else []:
             losses = {k: v for k, v in row.items() if k.endswith("test_loss")}
             row |= {k.replace("loss", "perplexity"): None if v is None else math.exp(v) for k, v in losses.items()}

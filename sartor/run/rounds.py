@@ -18,7 +18,7 @@ from ..core import Engine, Method, Problem, Server, Stage, State
 from ..engines.threads import one_thread
 from ..errors import Diverged, SartorError, Silent, need, see
 from ..judge.choice import Scores, unguided
-from ..judge.metrics import summarise, validated
+from ..judge.metrics import means_alone, summarise, validated
 from ..seeds import stream
 from ..storage import load_tensors, save_tensors, shaped
 from ..wrappers.compression import DOWN, UP
@@ -31,6 +31,10 @@ from .recipe import Federation
 _AT_ONCE = 4096  # clients that are scored in one go, so that scoring a large federation takes little memory
 _HOPELESS = 1e6  # a loss above this, at an R² below −this, is that of a model that has run away
 Line = dict[str, Any]  # one line of history.jsonl
+MEANS_ONLY = (
+    "secure aggregation: scores are means over all clients. Nobody's own left its site, so how they are spread is not "
+    "known, and chosen is the model that is best in the mean."
+)
 
 
 def draw_cohort(problem: Problem, size: int, sampling: str, round: int) -> Tensor:
@@ -161,6 +165,10 @@ class Run:
         facts = _reduce({k: v[benign] for k, v in self.query_clients("diagnose").items()}) if diagnose else {}
         warnings = [*self.method.warnings(self.server, self.round, facts), *unguided(self.scores)]
         training = {"training": self._training(found)} if self.training_loss else {}
+        models = summarise(self.scores)
+        if self.means_only:
+            models = {name: means_alone(block) for name, block in models.items()}
+            warnings.append(MEANS_ONLY)
         line: Line = {
             "round": self.round,
             "seconds": round(self.seconds, 3),
@@ -168,7 +176,7 @@ class Run:
             "bytes_down": self.bytes_down,
             **self.counts,
             "gradients_per_client": self.gradients_per_client,
-            **summarise(self.scores),
+            **models,
             "validation": validated(self.scores),
             **training,
             "diagnostics": facts,
@@ -217,6 +225,11 @@ class Run:
         if self.goal.reached(self.history) is not None:
             return "target"
         return None if self.goal.affords(self.bytes_up + self.bytes_down, self.next_round_bytes) else "budget"
+
+    @property
+    def means_only(self) -> bool:
+        """Whether the engine brings means over all clients as everybody's scores: secure aggregation hides the rest."""
+        return bool(getattr(self.engine, "means_only", False))
 
     @property
     def hostile(self) -> np.ndarray:

@@ -58,10 +58,9 @@ class Privacy:
     where: str = "server"
     epsilon: float | None = None  # in place of the noise
     accountant: str = "rdp"  # or "prv", tighter, but numerical
-    unit: str = (
-        "client"  # who is protected: all data of a client, or each sample (sample_privacy.py: clip and noise are
-    )
-    # then those of gradients)
+    # Who is protected: all data of a client, or each sample (sample_privacy.py: clip and noise are then of gradients).
+    unit: str = "client"
+    planned: int | None = None  # with an epsilon of samples: the rounds that it is to last for; none: all of the run
 
     def __post_init__(self) -> None:
         one = (self.noise is None) != (self.epsilon is None)
@@ -76,6 +75,8 @@ class Privacy:
             math.isfinite(self.clip) or self.noise == 0,
             "noise is a multiple of the clip: with noise the clip must be finite; got inf.",
         )
+        lasting = self.planned is None or (self.unit == "sample" and self.epsilon is not None and self.planned >= 1)
+        need(lasting, f"privacy's planned rounds are of an epsilon of samples, and at least 1; got {self.planned}.")
         need(0 < self.delta < 1, f"privacy needs delta in (0, 1), far below one over the clients; got {self.delta}.")
         one_of("privacy", "where", self.where, PLACES)
         one_of("privacy", "unit", self.unit, UNITS)

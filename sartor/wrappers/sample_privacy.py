@@ -2,7 +2,7 @@
 samples is clipped sample by sample and noisy, so whatever is made of gradients tells little of any one sample.
 
     B: each of the n_i samples by a coin of its own, q_i = b/n_i                                       (b: the batch)
-    g = (1/b) ( Σ_{s in B} g_s min(1, C/‖g_s‖) + zC·N(0, I) )                  (C: `clip`, z: `noise`, b: at most n_i)
+    g = (1/b) ( Σ_{s in B} g_s min(1, C/‖g_s‖) + z_i C·N(0, I) )               (C: `clip`, z_i: noise, b: at most n_i)
 
 One gradient is a Poisson-subsampled Gaussian mechanism, what the accountants are for. Messages, and personal models
 that training itself makes, are functions of such gradients and cost nothing more. A method that looks at samples in
@@ -31,16 +31,16 @@ from .privacy import NoiseSource, Privacy
 class SamplePrivate(Wrapper):
     """`method`, whose clients see their own samples through clipping and noise."""
 
-    def __init__(self, method: Method, privacy: Privacy, seed: int, source: NoiseSource | None = None) -> None:
-        """`source`: where a real site's noise comes from; none: it is a function of the seed."""
+    def __init__(
+        self, method: Method, privacy: Privacy, noise: np.ndarray, seed: int, source: NoiseSource | None = None
+    ) -> None:
+        """`noise` [m]: each client's own. `source`: where a real site's comes from; none: a function of the seed."""
         super().__init__(method)
-        assert privacy.noise is not None, "the noise is found before the run is made"
-        self.clip, self.noise, self.seed, self.source = privacy.clip, privacy.noise, seed, source
+        self.clip, self.noise, self.seed, self.source = privacy.clip, noise, seed, source
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
-        return self.method.client(
-            state, down, PrivateSamples(local, self.clip, self.noise, self.source or self.simulated)
-        )
+        noise = self.noise[np.asarray(local.ids)]
+        return self.method.client(state, down, PrivateSamples(local, self.clip, noise, self.source or self.simulated))
 
     def simulated(self, size: int, round: int, client: int, step: int) -> np.ndarray:
         """[size] N(0, 1) of a client."""
@@ -50,7 +50,8 @@ class SamplePrivate(Wrapper):
 class PrivateSamples(View):
     """Clients whose gradients are private. Draws are numbered: two for each gradient, who is in it and the noise."""
 
-    def __init__(self, local: ClientStack, clip: float, noise: float, draw: NoiseSource) -> None:
+    def __init__(self, local: ClientStack, clip: float, noise: np.ndarray, draw: NoiseSource) -> None:
+        """`noise` [c]: that of each client of the stack."""
         super().__init__(local)
         self.clip, self.noise, self.draw = clip, noise, draw
         self._drawn = 0
@@ -99,9 +100,10 @@ class PrivateSamples(View):
         need(not batch.used, "a private gradient needs a batch of its own; the solver reuses one (reuse).")
         batch.used = True
         total = self.local.clipped_grad(theta, batch, self.clip)
-        if self.noise:
+        if self.noise.any():
             drawn = np.stack(self._draw([theta.shape[1]] * len(theta)))
-            total += self.noise * self.clip * torch.from_numpy(drawn).to(total)
+            size = torch.from_numpy(self.noise[: len(theta), None] * self.clip)
+            total += size.to(total) * torch.from_numpy(drawn).to(total)
         return total / batch.nominal[:, None]
 
     def clipped_grad(self, theta: Tensor, batch: Batch, clip: float) -> Tensor:

@@ -87,14 +87,14 @@ class SecureSum(Wrapper):
         for key, x in messages.items():
             h = own.get(f"{_OURS}{key}")
             if h is None:
-                out[key] = fixed(x.double() * weights, local.clients)
+                out[key] = fixed(x, local.clients, weights)
             elif self.keeps_changes:
                 out[key] = fixed(self._coded(x.double() - h, key, local.round), local.clients)
                 own[f"{_OURS}{key}"] = h + self._read(value(out[key]), key, local.round, x.shape[1])
             else:
                 change = h + x.double() - self._base(key, down)
                 code = self._coded(change, key, local.round)
-                out[key] = fixed(code * weights, local.clients)
+                out[key] = fixed(code, local.clients, weights)
                 own[f"{_OURS}{key}"] = change - self._read(code, key, local.round, x.shape[1])
         return new | own, out
 
@@ -153,9 +153,9 @@ def _inner(state: State) -> State:
     return {k: v for k, v in state.items() if not k.startswith(_OURS)}
 
 
-def fixed(x: Tensor, clients: int) -> Tensor:
-    """x in units of 2^−F, as whole numbers of which `clients` can be added up."""
-    scaled = x * 2.0**F
+def fixed(x: Tensor, clients: int, weights: Tensor | float = 1.0) -> Tensor:
+    """x · weights in units of 2^−F, as whole numbers of which `clients` can be added up."""
+    scaled = x.double() * (weights * 2.0**F)  # a power of two changes no digit: one multiplication in place of two
     low, high = scaled.aminmax() if scaled.numel() else (scaled.new_zeros(()), scaled.new_zeros(()))
     if not (float(high) < 2.0**62 / clients and float(low) > -(2.0**62) / clients):  # false for NaN, too
         raise Diverged(f"a message holds NaN, or a number above {2.0 ** (62 - F) / clients:g}: too large to be summed.")

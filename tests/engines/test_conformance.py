@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from conformance import (
     CASES,
+    DEPLOYED,
     PARTIAL,
     PLAIN,
     RAISES,
@@ -22,6 +24,8 @@ from conformance import (
     of_run,
     of_sites,
 )
+from faulty.noise import simulated
+from identities import identities
 from sites import NAMES, Federation
 from subsets import diagonal, first
 
@@ -78,14 +82,24 @@ def test_one_site_with_all_clients(name: str, tmp_path: Path) -> None:
     agrees(case, of_sites(tmp_path / "server", [tmp_path / "a"]), chunk=None)
 
 
+@pytest.mark.parametrize("name", first(DEPLOYED, "ditto, patient privacy", "mr-mtl, everything"))
+def test_private_and_masked_sites(name: str, tmp_path: Path) -> None:
+    """The same with the kits' certificates, and the simulation's noise in place of the sites' own."""
+    case = DEPLOYED[name]
+    noise = functools.partial(simulated, case.recipe().seed)
+    fed = Federation(tmp_path, case.recipe(), data(), noise=noise, identities=identities(NAMES))
+    fed.play()
+    agrees(case, of_sites(tmp_path / "server", [tmp_path / n for n in NAMES]))
+
+
 @pytest.mark.federation
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CASES, *DEPLOYED])
 def test_sites_over_nvflare(name: str, tmp_path: Path) -> None:
     """Real processes, a client each, mutual TLS."""
     pytest.importorskip("nvflare")
     from processes import Processes
 
-    case = CASES[name]
+    case = (CASES | DEPLOYED)[name]
     found = Processes.make(tmp_path, case.recipe().toml(), data())
     try:
         with disturbed_processes(case):

@@ -20,7 +20,7 @@ from subsets import first
 from sartor.errors import SartorError
 from sartor.federation.masks import Identity, ServerMasks, SignedKey, SiteMasks, add_stream
 from sartor.federation.rounds import Message, decode, encode
-from sartor.federation.rounds.masking import KEY, SECURE, SEED
+from sartor.federation.rounds.masking import KEY, SECURE, SEED, SumOf
 from sartor.run.recipe import Recipe
 from sartor.seeds import stream as seeded
 
@@ -57,8 +57,8 @@ def test_the_sum_is_exact(names: tuple[str, ...], tmp_path: Path) -> None:
     most = 2**62 // len(names) // 3
     sent = {n: {"w": draw.integers(-most, most, (3, 50)), "c": draw.integers(-9, 9, (3, 7))} for n in names}
     told = server.told(list(names))
-    masked = {n: sites[n].masked(4, told, rows) for n, rows in sent.items()}
-    opened = {n: server.opened(masked[n], sites[n].opened(4, told)) for n in names}
+    masked = {n: sites[n].masked(SumOf(4), told, rows) for n, rows in sent.items()}
+    opened = {n: server.opened(masked[n], sites[n].opened(SumOf(4), told)) for n in names}
     for key in ("w", "c"):
         assert np.array_equal(sum(opened[n][key].sum(0) for n in names), sum(sent[n][key].sum(0) for n in names))
         assert not any(np.array_equal(opened[n][key].sum(0), sent[n][key].sum(0)) for n in names)
@@ -90,12 +90,12 @@ def test_a_single_masked_message_cannot_be_told_from_noise(message: str, tmp_pat
     q = values[message].astype(np.int64)
     server, sites = group(tmp_path)
     told = server.told(list(NAMES))
-    masked = {name: site.masked(0, told, {"w": q[None]}) for name, site in sites.items()}
+    masked = {name: site.masked(SumOf(0), told, {"w": q[None]}) for name, site in sites.items()}
     ramp = np.arange(n) if message == "zeros" or message == "constant" else q
     for name, rows in masked.items():
         looks_uniform(rows["w"][0].view(np.uint64), ramp)
-        looks_uniform(server.opened(rows, sites[name].opened(0, told))["w"][0].view(np.uint64), ramp)
-    again = sites["a"].masked(1, told, {"w": q[None]})  # the same message in another round
+        looks_uniform(server.opened(rows, sites[name].opened(SumOf(0), told))["w"][0].view(np.uint64), ramp)
+    again = sites["a"].masked(SumOf(1), told, {"w": q[None]})  # the same message in another round
     looks_uniform((again["w"][0] - masked["a"]["w"][0]).view(np.uint64), ramp)
     two = (masked["a"]["w"][0] + masked["b"]["w"][0]).view(np.uint64)  # and what two of three add up to
     looks_uniform(two, ramp)
@@ -147,8 +147,14 @@ def test_masks_change_no_bit(case: dict[str, Any], tmp_path: Path) -> None:
     fed = Federation(tmp_path, recipe, paths, identities=identities(FOUR), noise=noise)
     found = fed.play(fed.calls(FOUR)).summary
     there = simulated(recipe.replace(engine="serial"), paths, tmp_path / "local").summary
-    names = {"data", "seconds"}
-    assert {k: v for k, v in found.items() if k not in names} == {k: v for k, v in there.items() if k not in names}
+    hidden = {"data", "seconds", "warnings", "choice", "personal", "global", "chosen", "accuracy_per_megabyte"}
+    assert {k: v for k, v in found.items() if k not in hidden} == {k: v for k, v in there.items() if k not in hidden}
+    for model in [m for m in ("personal", "global") if there[m] is not None]:
+        for score in ("accuracy_mean", "loss_mean"):
+            assert found[model][score] == pytest.approx(there[model][score], rel=1e-13)
+        assert found[model]["accuracy_std"] is None and there[model]["accuracy_std"] > 0
+    theirs, ours = ((tmp_path / who / "models" / "global.safetensors") for who in ("server", "local"))
+    assert theirs.exists() == ours.exists() and (not ours.exists() or theirs.read_bytes() == ours.read_bytes())
 
 
 def test_many_clients_at_a_site_are_summed_there(tmp_path: Path) -> None:
@@ -188,12 +194,12 @@ def test_a_server_that_swaps_keys_is_refused(what: str, tmp_path: Path) -> None:
     server, sites = group(tmp_path)
     told = server.told(list(NAMES))
     rows = {"w": np.zeros((1, 5), np.int64)}
-    assert sites["a"].masked(0, told, rows)
+    assert sites["a"].masked(SumOf(0), told, rows)
     swapped = told | {"c": list(false_keys()[what](SignedKey(*told["c"])))}
     with pytest.raises(SartorError, match="the key of site c is not signed by that site's certificate"):
-        sites["a"].masked(0, swapped, rows)
+        sites["a"].masked(SumOf(0), swapped, rows)
     with pytest.raises(SartorError, match="the key of site c is not signed"):
-        sites["a"].opened(0, swapped)
+        sites["a"].opened(SumOf(0), swapped)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +215,7 @@ def test_a_server_that_swaps_keys_is_refused(what: str, tmp_path: Path) -> None:
 def test_a_set_of_sites_that_makes_no_sense_is_refused(change: Any, words: str, tmp_path: Path) -> None:
     server, sites = group(tmp_path, FOUR)
     with pytest.raises(SartorError, match=words):
-        sites["a"].masked(0, change(server.told(list(FOUR))), {"w": np.zeros((1, 5), np.int64)})
+        sites["a"].masked(SumOf(0), change(server.told(list(FOUR))), {"w": np.zeros((1, 5), np.int64)})
 
 
 def test_one_key_for_two_sites_is_refused(tmp_path: Path) -> None:
@@ -219,11 +225,12 @@ def test_one_key_for_two_sites_is_refused(tmp_path: Path) -> None:
     public = sites["a"]._secret().public_key().public_bytes_raw()
     told["c"] = list(identities(NAMES)["c"].sign(RUN, public))
     with pytest.raises(SartorError, match="one key twice"):
-        sites["a"].masked(0, told, {"w": np.zeros((1, 5), np.int64)})
+        sites["a"].masked(SumOf(0), told, {"w": np.zeros((1, 5), np.int64)})
 
 
-def test_a_site_refuses_a_federation_whose_server_swaps_keys(tmp_path: Path, paths: dict[str, Path]) -> None:
-    """Nothing leaves it in a round, and its log says why."""
+@pytest.mark.parametrize("kind", ["measure", "train", "evaluate"])
+def test_a_site_refuses_a_federation_whose_server_swaps_keys(kind: str, tmp_path: Path, paths: dict[str, Path]) -> None:
+    """No statistics, message or scores leave it, and its log says why."""
     recipe = Recipe(**QUICK, method="flame", secure_aggregation=True, patience=2)
     fed = Federation(tmp_path, recipe, paths, identities=identities(NAMES))
     calls = fed.calls()
@@ -231,21 +238,27 @@ def test_a_site_refuses_a_federation_whose_server_swaps_keys(tmp_path: Path, pat
 
     def swapping(site: str, data: bytes) -> list[bytes]:
         request = decode(data)
-        if site != "a" or SECURE not in request.note:
+        if site != "a" or SECURE not in request.note or request.kind != kind:
             return [data]
         keys = dict(request.note[SECURE])
         keys["b"] = [b64encode(mine).decode(), *keys["b"][1:]]
-        return [encode(replace(request, note={SECURE: keys}))]
+        return [encode(replace(request, note=request.note | {SECURE: keys}))]
 
     calls.before = swapping
-    with pytest.raises(SartorError, match="nobody answered in 2 rounds in a row"):
-        fed.play(calls)
+    if kind == "evaluate":
+        assert fed.play(calls).summary["personal"] is None  # nobody's scores are known
+    else:
+        words = {"measure": "2 sites answer, and a sum of statistics needs 3", "train": "nobody answered in 2 rounds"}
+        with pytest.raises(SartorError, match=words[kind]):
+            fed.play(calls)
     assert any(
         "a: refused (limit): the server sends a false key: the key of site b is not signed" in s for s in fed.said
     )
-    assert any("site a refused (limit: secure-keys)" in s for s in fed.said)
-    assert not any(decode(d).note.get("stage") == "train" for way, s, d in calls.seen if way == "up" and s == "a")
-    assert any("2 sites are left, and a sum needs 3; it is skipped" in s for s in fed.said)
+    what = "it refused (limit secure_keys)" if kind == "measure" else "site a refused (limit: secure-keys)"
+    assert any(what in s for s in fed.said)
+    left = [decode(d) for way, s, d in calls.seen if way == "up" and s == "a"]
+    assert not any(m.note.get("stage") == kind or (kind == "measure" and m.arrays) for m in left)
+    assert kind == "measure" or any("2 sites are left, and a sum needs 3; it is skipped" in s for s in fed.said)
 
 
 def test_a_site_with_a_false_key_is_left_out_and_named(tmp_path: Path) -> None:
@@ -343,20 +356,55 @@ def test_a_site_opens_one_sum_in_a_round(tmp_path: Path) -> None:
     rows = {"w": np.arange(5)[None].astype(np.int64)}
     all_four, three = server.told(list(FOUR)), server.told(["a", "b", "c"])
     for told in (all_four, three):
-        assert sites["a"].masked(2, told, rows)
-    seed = sites["a"].opened(2, all_four)
-    assert sites["a"].opened(2, all_four) == seed and sites["a"].masked(2, all_four, rows)
+        assert sites["a"].masked(SumOf(2), told, rows)
+    seed = sites["a"].opened(SumOf(2), all_four)
+    assert sites["a"].opened(SumOf(2), all_four) == seed and sites["a"].masked(SumOf(2), all_four, rows)
     again = SiteMasks(tmp_path / "a", RUN, identities(FOUR)["a"], 3)  # a new process
     for site in (sites["a"], again):
         for refused in (
-            lambda s: s.opened(2, three),
-            lambda s: s.masked(2, three, rows),
-            lambda s: s.opened(1, all_four),
+            lambda s: s.opened(SumOf(2), three),
+            lambda s: s.masked(SumOf(2), three, rows),
+            lambda s: s.opened(SumOf(1), all_four),
         ):
-            with pytest.raises(SartorError, match="the sum of round 3 is open already, of other sites"):
+            with pytest.raises(SartorError, match="the sum of round 3 is open already, of other sites or clients"):
                 refused(site)
-        assert site.opened(2, all_four) == seed
-    assert sites["a"].opened(3, three) != seed
+        assert site.opened(SumOf(2), all_four) == seed
+    assert sites["a"].opened(SumOf(3), three) != seed
+
+
+def test_of_fewer_clients_of_a_site_no_difference_can_be_taken(tmp_path: Path) -> None:
+    """A server that asks for clients 0, 1 and 2 of a site, and then for 0 and 1: the same pairs of masks, but not the
+    same mask of the site's own, and only one of the two is opened."""
+    server, sites = group(tmp_path, FOUR)
+    told, n = server.told(list(FOUR)), 20_000
+    rows = {"w": np.random.default_rng(0).integers(-(2**40), 2**40, (3, n))}
+    three, two = (SumOf(0, "train", asked) for asked in ("0,1,2", "0,1"))
+    whole = sites["a"].masked(three, told, rows)["w"][0]
+    fewer = sites["a"].masked(two, told, {"w": rows["w"][:2]})["w"][0]
+    looks_uniform((whole - fewer).view(np.uint64), rows["w"][2])
+    seed = sites["a"].opened(three, told)
+    for step in (sites["a"].opened, lambda of, told: sites["a"].masked(of, told, rows)):
+        with pytest.raises(SartorError, match="open already"):
+            step(two, told)
+    without = server.opened({"w": fewer[None]}, seed)["w"][0]
+    assert not np.array_equal(whole - without, rows["w"][2])
+
+
+def test_a_late_answer_to_another_set_of_sites_is_not_taken(four: Federation) -> None:
+    """The round is repeated without c, and the others' first answers come once more, under masks that do not cancel."""
+    calls, first = four.calls(FOUR), dict[str, bytes]()
+
+    def late(site: str, data: bytes) -> list[bytes]:
+        if not is_message(data, "answer", "train", 1):
+            return [data]
+        if site == "c":
+            return []
+        again = site in first and first[site] != data
+        return [first[site], data] if again else [first.setdefault(site, data)]
+
+    calls.after = late
+    result = last(four.lead(calls))
+    assert result.run.counts["trained"] == 11 and float(result.run.server["w"].abs().max()) < 10
 
 
 def test_a_sum_is_not_opened_before_the_site_has_answered(four: Federation) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from faulty import noise
 from sites import NAMES, tables
 
 pytest.importorskip("nvflare")
@@ -86,16 +87,20 @@ def test_killed_anywhere_to_the_same_bytes(
     print(f"\nkilled {what}: {lost:.0f} s until the next round")
 
 
-ALL_ON = RECIPE.format(20) + 'secure_aggregation = true\ncompress_down = "int8"\n'
+PATIENTS = 'dp_epsilon = 6.0\ndp_unit = "sample"\nlocal_steps = 4\ncompress = "projection(k=0.5)"\n'
+CLIENTS = 'dp_noise = 1.0\ndp_clip = 0.5\ncompress_down = "int8"\n'
+KILLED = ["", "a whole site", "the whole server", "all at once"]
 
 
 @pytest.mark.federation
-@pytest.mark.parametrize("what", ["", "a whole site", "all at once"])
-def test_masked_and_compressed_rounds_over_tls_give_the_bytes_of_the_simulation(
-    what: str, data: dict[str, Path], tmp_path: Path
+@pytest.mark.parametrize(("private", "what"), [*((PATIENTS, what) for what in KILLED), (CLIENTS, KILLED[-1])])
+def test_private_masked_and_compressed_rounds_over_tls_give_the_bytes_of_the_simulation(
+    private: str, what: str, data: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the kits' own certificates; also when killed in the middle."""
-    found = Processes.make(tmp_path, ALL_ON, data)
+    """With the kits' own certificates and the simulation's noise; also when killed in the middle."""
+    for name, value in noise.environment(3).items():
+        monkeypatch.setenv(name, value)
+    found = Processes.make(tmp_path, RECIPE.format(20) + "secure_aggregation = true\n" + private, data)
     try:
         if what:
             killed(what, found)
@@ -103,7 +108,7 @@ def test_masked_and_compressed_rounds_over_tls_give_the_bytes_of_the_simulation(
             found.start()
             found.finish()
         same_as_simulated(found, data, tmp_path / "simulated")
-        assert (found.kits / "a" / "play").rglob("mask.key")
+        assert list((found.kits / "a" / "play").rglob("mask.key"))
     finally:
         found.end()
 

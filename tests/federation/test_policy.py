@@ -50,6 +50,7 @@ def test_a_policy_is_the_limits_in_a_file(tmp_path: Path) -> None:
         ('most_epsilon = "little"', {}, "most-epsilon is a number above 0"),
         ("allowed_methods = 7", {}, "allowed-methods are names"),
         ('allowed_methods = "flame,,ditto"', {}, "allowed-methods are names"),
+        ("most_epsilon = 3.0\nmost_epsilon_total = 2.0", {}, "most-epsilon of a run is at most its most-epsilon-total"),
         ('share = "some"', {}, "share in .* is each, mean or none"),
         ("most_rounds = ", {}, "not valid TOML"),
     ],
@@ -64,6 +65,16 @@ def test_a_policy_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
     limits, share = policy(written(tmp_path, 'most_epsilon = 2.0\nshare = "each"'), {})
     with pytest.raises(SartorError, match="a site that limits epsilon sends no scores"):
         SiteConfig("a.csv", share=str(share), limits=limits)
+    for text, words in (
+        ('least_sites = 3\nallowed_methods = "fedamp, rsa"', "no method in its allowed-methods goes with it"),
+        ('allowed_methods = "flame, dito"', "dito"),
+    ):
+        limits, _ = policy(written(tmp_path, text), {})
+        with pytest.raises(SartorError, match=words) as e:
+            SiteConfig("a.csv", limits=limits)
+        assert "\n" not in str(e.value)
+    limits, _ = policy(written(tmp_path, 'least_sites = 3\nallowed_methods = "fedamp, ditto"'), {})
+    assert SiteConfig("a.csv", limits=limits).limits.methods == ["fedamp", "ditto"]
     with pytest.raises(SartorError, match="cannot read"):
         policy(tmp_path / "nowhere.toml", {})
 

@@ -126,7 +126,7 @@ def test_the_epsilon_of_a_played_federation_is_that_of_opacus_for_the_same_messa
         (line,) = read_json(tmp_path / name / LEDGER)["0"].values()
         wanted = {"noise": 2.0, "messages": first_run, "last": max(messages(calls, name)), "rate": 1.0, "gradients": 1}
         assert line == wanted
-        ledger = PrivacyLedger(tmp_path / name, "another", 1.5, ["0"], member.own.limits)
+        ledger = PrivacyLedger(tmp_path / name, "another", [1.5], ["0"], member.own.limits)
         assert ledger.epsilon("0") == (0.0, opacus((2.0, first_run)))
         assert ledger.epsilon("0", 3) == (opacus((1.5, 3)), opacus((1.5, 3), (2.0, first_run)))
     assert sum(len(messages(calls, n)) for n in NAMES) == 10

@@ -25,6 +25,7 @@ import numpy as np
 from ...errors import SartorError, see
 from .moments import Moments, columns_scale, moments, spread_of
 from .sentences import WIDTH
+from .summed_moments import summed_scale
 
 WAYS = ("pooled", "own", "raw")
 NUMBERS = ("number", "flag", "date")
@@ -104,9 +105,15 @@ def ready(x: np.ndarray, own: tuple[np.ndarray, np.ndarray, np.ndarray]) -> np.n
 
 
 def learn(
-    x: np.ndarray, train: Sequence[slice], columns: Sequence[Column], how: str, table: str = "the table"
+    x: np.ndarray,
+    train: Sequence[slice],
+    columns: Sequence[Column],
+    how: str,
+    table: str = "the table",
+    summed: bool = False,
 ) -> Statistics:
-    """The statistics of samples [n, k], of which each client trains on a slice."""
+    """The statistics of samples [n, k], of which each client trains on a slice. `summed`: pooled ones are those that
+    secure aggregation gives, of sums alone."""
     k, where = x.shape[1], places(columns)
     if how == "raw":
         for column in columns:
@@ -118,7 +125,8 @@ def learn(
                 )
         return Statistics(np.zeros((1, k)), np.zeros((1, k)), np.ones((1, k)))
     if how == "pooled":
-        return of_pooled(*columns_scale(columns_moments(x, train, columns), numbers_at(columns).scaled), columns)
+        scale = summed_scale if summed else columns_scale
+        return of_pooled(*scale(columns_moments(x, train, columns), numbers_at(columns).scaled), columns)
     numbers = numbers_at(columns)
     m, at, scaled = len(train), numbers.at, numbers.scaled
     found = Statistics(np.zeros((m, k)), np.zeros((m, k)), np.ones((m, k)))

@@ -21,7 +21,7 @@ from torch import Tensor
 from ...core import Stage, State
 from ...errors import Diverged, Refused, SartorError
 from .client_store import Keeper, Look, Looks, Snapshot, stacked
-from .masking import SECURE, SEED, SiteMasking
+from .masking import SECURE, SEED, SUM, SiteMasking, SumOf, clients_asked, summed_scores
 from .messages import Damaged, Message, Spec, decode, encode, packed, plain, row, size_of, unpacked
 from .packing import CODES, LENGTH, SitePacking, codes_in, joined
 
@@ -119,7 +119,7 @@ class RemoteClients:
             raise Refused("foreign", "a request of another run, or for clients that are not here")
         if request.agreement != self.agreement:
             raise Refused("agreement", "the server works with other settings than were agreed on")
-        training = request.kind in ("train", "unmask")
+        training = request.kind == "train" or (request.kind == "unmask" and _stage(request) == "train")
         if request.round >= self.rounds + (not training):
             raise Refused("early", f"round {request.round + 1} of {self.rounds}")
         for client, since in zip(request.clients, request.since, strict=True):
@@ -165,9 +165,18 @@ class RemoteClients:
         else:
             held = [self._held(i, s) for i, s in zip(request.clients, request.since, strict=True)]
             arrays = packed(self._look(request, down, held, marks))
+            if self.masks is not None and request.kind == "evaluate":
+                summed = summed_scores(arrays)
+                arrays = self.masks.masked(_sum_of(request, "evaluate"), request.note.get(SECURE), summed)
         self.counts["answered"] += 1
+        return self._answer(request, arrays)
+
+    def _answer(self, request: Message, arrays: dict[str, np.ndarray]) -> Message:
+        note: dict[str, Any] = {"stage": request.kind, "instance_id": self.instance_id}
+        if isinstance(summed := request.note.get(SUM), str):
+            note[SUM] = summed[:64]
         named = (self.run, self.agreement, request.round, request.clients, request.since)
-        return Message("answer", *named, arrays, {"stage": request.kind, "instance_id": self.instance_id})
+        return Message("answer", *named, arrays, note)
 
     def _look(self, request: Message, down: _Downlink, held: list[Snapshot], marks: Marks) -> State:
         """What a stage that changes nothing brings."""
@@ -213,7 +222,7 @@ class RemoteClients:
         counted = {"steps": np.array([h.steps for h in done])}
         if self.masks is not None:
             rows = packed(stacked([h.reply for h in done]))
-            masked = self.masks.masked(request.round, request.note.get(SECURE), rows)
+            masked = self.masks.masked(_sum_of(request, "train"), request.note.get(SECURE), rows)
             return {f"message/{k}": v for k, v in masked.items()} | counted
         if CODES in done[0].reply:
             return {CODES: joined([h.reply[CODES].numpy().tobytes() for h in done])} | counted
@@ -221,13 +230,19 @@ class RemoteClients:
         return {f"message/{k}": v for k, v in replies.items()} | counted
 
     def _unmask(self, request: Message) -> Message:
-        """What opens the sum of a round that all of these sites have answered."""
+        """What opens the sum of a round, or of its scores, that all of these sites have answered."""
         assert self.masks is not None  # _check has looked
-        if any(self.store.after(i, request.round) is None for i in request.clients):
+        stage = _stage(request)
+        if not all(self._has_answered(i, stage, request.round) for i in request.clients):
             raise Refused("early", f"round {request.round + 1} is not answered yet")
-        seed = np.frombuffer(self.masks.opened(request.round, request.note.get(SECURE)), np.uint8)[None]
-        named = (self.run, self.agreement, request.round, request.clients, request.since)
-        return Message("answer", *named, {SEED: seed}, {"stage": "unmask", "instance_id": self.instance_id})
+        seed = np.frombuffer(self.masks.opened(_sum_of(request, stage), request.note.get(SECURE)), np.uint8)[None]
+        return self._answer(request, {SEED: seed})
+
+    def _has_answered(self, client: int, stage: str, round: int) -> bool:
+        if stage == "train":
+            return self.store.after(client, round) is not None
+        look = None if self.looks is None else self.looks.last(client)
+        return look is not None and look.round == round
 
     def _trained(self, request: Message, down: _Downlink, sent: list[str]) -> dict[int, Snapshot]:
         """One round of each client."""
@@ -267,6 +282,15 @@ class _Downlink(NamedTuple):
             k: v[:1].expand(len(places), *v.shape[1:]) if v.stride(0) == 0 else v[places] for k, v in self.down.items()
         }
         return _Downlink(rows, [self.codes[at] for at in places] if self.codes else [])
+
+
+def _stage(request: Message) -> str:
+    """Of which stage a sum is to be opened."""
+    return "evaluate" if str(request.note.get(SUM)).startswith("evaluate") else "train"
+
+
+def _sum_of(request: Message, stage: str) -> SumOf:
+    return SumOf(request.round, stage, clients_asked(request.clients))
 
 
 def _some(request: Message, places: list[int]) -> Message:

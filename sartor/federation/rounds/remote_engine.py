@@ -5,6 +5,7 @@ It has no transport of its own, only something that can post bytes to a site and
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from ...core import Stage, State
 from ...errors import Diverged, SartorError, Silent, need, positive, readable
-from .masking import KEY, SECURE, SEED, ServerMasking
+from .masking import KEY, SECURE, SEED, SUM, ServerMasking, mean_scores
 from .messages import Damaged, Message, Spec, decode, encode, packed, plain, size_of, unpacked
 from .packing import CODES, ServerPacking, codes_in
 from .remote_clients import GLOBAL, REASONS
@@ -98,8 +99,9 @@ class RemoteEngine:
         if stage == "diagnose" and self.specs is not None:
             return ids, {}
         asked = self._requests(stage, round, ids, down if shared is None else down | {GLOBAL: shared})
-        if stage == "train" and self.masks is not None:
-            return self._trained(round, self._summed(round, asked, self.masks))
+        if self.masks is not None and stage in ("train", "evaluate"):
+            summed = self._summed(stage, round, asked, self.masks)
+            return self._trained(round, summed) if stage == "train" else (ids, self._means(round, ids, summed))
         found = self._gather(stage, round, asked, self.waiting.clients if stage == "train" else 1)
         if stage == "train":
             return self._trained(round, found)
@@ -115,14 +117,36 @@ class RemoteEngine:
                 out[k][torch.isin(ids, torch.tensor(clients))] = v
         return ids, out
 
-    def _summed(self, round: int, asked: dict[str, Message], masks: ServerMasking) -> dict[str, _Answer]:
+    @property
+    def means_only(self) -> bool:
+        """Whether scores are means over all clients, and nobody's own."""
+        return self.masks is not None
+
+    def _means(self, round: int, ids: Tensor, summed: dict[str, _Answer]) -> State:
+        """Every client's scores as the server knows them: the mean over all that are in the sum."""
+        assert self.specs is not None
+        out = {k: torch.full([len(ids)], torch.nan, dtype=torch.float64) for k in self.specs["evaluate"]}
+        heard = torch.tensor([c for clients, _ in summed.values() for c in clients], dtype=torch.int64)
+        total = {k: torch.stack([rows[k].sum(0) for _, rows in summed.values()]).sum(0).numpy() for k in out if summed}
+        try:
+            found = {k: torch.tensor([v], dtype=torch.float64) for k, v in mean_scores(total, len(heard)).items()}
+            check_scores(found, self.ranges)
+        except Damaged as e:
+            self.say(f"round {round}: a site sends false scores, and the sum hides which: {e}; none are taken")
+            return out
+        for k, v in found.items():
+            out[k][torch.isin(ids, heard)] = v
+        return out
+
+    def _summed(self, stage: str, round: int, asked: dict[str, Message], masks: ServerMasking) -> dict[str, _Answer]:
         """Answers whose sum is that of the messages: of all sites that were asked or, where one does not answer, of the
         others, who are asked once more; none where too few are left."""
         sites = [s for s in asked if s in masks.keys and self.silent[s] < self.waiting.timeouts]
         while len(sites) >= masks.least:
-            told = {SECURE: masks.told(sites)}
+            which = hashlib.sha256("\n".join(sites).encode()).hexdigest()[:16]
+            told = {SECURE: masks.told(sites), SUM: f"{stage} {which}"}
             requests = {s: replace(asked[s], note=told) for s in sites}
-            found = self._gather("train", round, requests, self.waiting.clients)
+            found = self._gather(stage, round, requests, self.waiting.clients if stage == "train" else 1)
             if found.keys() == requests.keys():
                 unmask = {s: replace(m, kind="unmask", arrays={}) for s, m in requests.items()}
                 seeds = self._gather("unmask", round, unmask, sum(len(m.clients) for m in unmask.values()))
@@ -252,7 +276,7 @@ class RemoteEngine:
             codes = codes_in(arrays.pop(CODES, None), n * self.packing.most_up(reply.round))
             coded = self.packing.up(reply.round, reply.clients, codes)
         found = unpacked(arrays, n, self.specs.get(stage, {}), stage != "train") | coded
-        if stage == "evaluate":
+        if stage == "evaluate" and self.masks is None:
             check_scores(found, self.ranges)
         elif stage == "train" and not bool(((found[STEPS] >= 0) & (found[STEPS] < _STEPS)).all()):
             raise Damaged("a number of steps is out of range")
@@ -306,7 +330,7 @@ class RemoteEngine:
             return "duplicate" if site in found else "foreign"
         if reply.round != asked.round:
             return "stale" if reply.round < asked.round else "early"
-        if reply.note.get("stage") != asked.kind:
+        if reply.note.get("stage") != asked.kind or reply.note.get(SUM) != asked.note.get(SUM):
             return "stale"
         return None if (reply.clients, reply.since) == (asked.clients, asked.since) else "foreign"
 
