@@ -1,6 +1,8 @@
 """The tables of methods on HAR in docs/models.md, and what is behind them in docs/har.json: from what `make har` left.
 
-python docs/har.py runs/har
+    python docs/har.py runs/har
+
+A part that was not run there stays as docs/har.json has it. Intervals are those of docs/headline.py, over seeds.
 """
 
 from __future__ import annotations
@@ -8,16 +10,20 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from statistics import mean
 from typing import Any
+
+from headline import percent
 
 DOCS = Path(__file__).parent
 BEGIN, END = "<!-- har: make har -->\n", "<!-- /har -->\n"
 NAMES = {"fedavg, norm": "FedBN: `fedavg --personal norm`"}
 SCORES = ("accuracy_mean", "accuracy_worst10")
+Found = dict[str, dict[str, Any]]  # by method
 
 
-def read(folder: Path) -> dict[str, dict[str, Any]]:
-    """By method what was found on test data, with the settings that its tuning chose."""
+def read(folder: Path) -> Found:
+    """Of one seed: what was found on test data, with the settings that the tuning chose."""
     found = {}
     for path in sorted(folder.glob("compared*/compare.json")):
         part = path.parent.name.removeprefix("compared").strip("-")
@@ -39,30 +45,43 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def table(found: dict[str, dict[str, Any]]) -> str:
-    """A row for each method, the best first."""
+def table(seeds: list[Found]) -> str:
+    """A row for each method that every seed has, the best first."""
+
+    def each(method: str, model: str, score: str = "accuracy_mean") -> list[float]:
+        return [found[method][model][score] for found in seeds if found[method][model]]
+
     text = "| method | chosen, % | personal | global | worst tenth | gradients | MB | settings |\n" + "|---" * 8 + "|\n"
-    for name in sorted(found, key=lambda m: -found[m]["chosen"]["accuracy_mean"]):
-        own = found[name]
-        each = [f"{100 * own[m]['accuracy_mean']:.1f}" if own[m] else "" for m in ("chosen", "personal", "global")]
-        set_to = ", ".join(f"{k}={v}" for k, v in own["settings"].items())
-        cells = [NAMES.get(name, f"`{name}`"), *each, f"{100 * own['chosen']['accuracy_worst10']:.1f}"]
-        cells += [f"{own['gradients']:.0f}", f"{own['megabytes']:.3g}", f"`{set_to}`" if set_to else "its defaults"]
+    everywhere = [m for m in seeds[0] if all(m in found for found in seeds)]
+    for method in sorted(everywhere, key=lambda m: -mean(each(m, "chosen"))):
+        scores = [each(method, model) for model in ("chosen", "personal", "global")]
+        scores.append(each(method, "chosen", "accuracy_worst10"))
+        own = seeds[0][method]
+        said = [", ".join(f"{k}={v}" for k, v in found[method]["settings"].items()) for found in seeds]
+        cells = [NAMES.get(method, f"`{method}`"), *(percent(values) if values else "" for values in scores)]
+        cells += [f"{own['gradients']:.0f}", f"{own['megabytes']:.3g}"]
+        cells.append("; ".join(f"`{settings}`" if settings else "its defaults" for settings in said))
         text += f"| {' | '.join(cells)} |\n"
     return text
 
 
 def main() -> None:
-    found = {model: read(Path(sys.argv[1]) / model) for model in ("cnn1d", "gru")}
-    (DOCS / "har.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    stored = DOCS / "har.json"
+    found: dict[str, dict[str, Found]] = json.loads(stored.read_text(encoding="utf-8"))  # by model and seed
+    for folder in sorted(Path(sys.argv[1]).glob("*/*/")):
+        if (rows := read(folder)) and folder.parent.name in found:
+            found[folder.parent.name][folder.name] = rows
+    stored.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     text = ""
-    for model, rows in found.items():
-        if not rows:
-            text += f"`{model}`: this part of `make har` has not been run to its end.\n"
+    for model, by_seed in found.items():
+        if not by_seed:
+            text += f"`{model}`: this part of `make har` has not been run to its end.\n\n"
             continue
-        one = next(iter(rows.values()))
+        seeds = [by_seed[seed] for seed in sorted(by_seed, key=int)]
+        one = next(iter(seeds[0].values()))
         size = f"{one['people']} people, {one['rounds']} rounds of {one['local_steps']} gradients"
-        text += f"`{model}`, {size}, {one['budget']} trials each, seed {one['seed']}:\n\n{table(rows)}\n"
+        which = f"seed{'s' * (len(seeds) > 1)} {', '.join(sorted(by_seed, key=int))}"
+        text += f"`{model}`, {size}, {one['budget']} trials each, {which}:\n\n{table(seeds)}\n"
     page = DOCS / "models.md"
     before, rest = page.read_text(encoding="utf-8").split(BEGIN)
     page.write_text(before + BEGIN + text.rstrip("\n") + "\n" + END + rest.split(END)[1], encoding="utf-8")

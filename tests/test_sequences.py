@@ -179,8 +179,23 @@ def test_bad_input_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     model = build("transformer", (STEPS,), LETTERS, tokens=True)
     with pytest.raises(st.SartorError, match="takes sequences of at most 12 steps; got 13"):
         model(torch.zeros(1, STEPS + 1))
+    short = build("transformer", (STEPS - 1,), LETTERS, tokens=True)
+    with pytest.raises(st.SartorError, match=r"samples of shape \[12\]: this .* at most 11 steps; got 12\.$"):
+        st.fit(st.FedAvg(), short, speakers(), rounds=1)
     for name in (*OF_TOKENS, "cnn1d"):
         with pytest.raises(st.SartorError, match=rf"{name} needs sequences \[channels, steps >= \d+\]"):
             build(name, (64,), 10)
     with pytest.raises(st.SartorError, match=r"shakespeare: tinyshakespeare.txt not found in .* put tiny"):
         st.data.load("shakespeare", root=str(tmp_path), download=False)
+
+
+@pytest.mark.parametrize("name", ["gru", "lstm"])
+def test_engines_agree_on_recurrent_models(name: str) -> None:
+    """Serial, in chunks of two by two workers, and as the engine likes it."""
+    model, quick = build(name, (STEPS,), LETTERS, True), st.Evaluation(diagnostics=False)
+    found = [
+        st.fit(st.Ditto(), model, speakers(), rounds=3, execution=execution, evaluation=quick).run.engine.save()
+        for execution in (st.Execution(), st.Execution(engine="serial"), st.Execution(chunk=2, workers=2))
+    ]
+    for other in found[1:]:
+        torch.testing.assert_close(other["state/v"], found[0]["state/v"], rtol=1e-5, atol=1e-6)

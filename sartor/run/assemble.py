@@ -680,7 +680,7 @@ def _check_fit(task: ModelTask, clients: Clients) -> None:
     try:
         output = task.predict(torch.zeros(1, task.size).to(sample), sample)
     except (RuntimeError, ValueError) as e:
-        reason = str(e).splitlines()[0]
+        reason = str(e).splitlines()[0].rstrip(".")
         raise SartorError(f"the model does not take samples of shape {list(clients.x.shape[1:])}: {reason}.") from e
     wide = output.shape[-1] if output.dim() > 2 else 1
     if clients.classes is not None and not clients.y.is_floating_point() and task.kind == "cross-entropy":

@@ -107,5 +107,6 @@ def own_layers(model: nn.Module, stacked: bool = True) -> nn.Module:
             if not stacked and not drops:
                 continue
             module.between = nn.ModuleList(KeyedDropout(module.dropout, count + 1 + i, False) for i in range(drops))
-            module.__class__, count = STACKED[type(module)], count + drops
+            module.__class__ = STACKED[type(module)]  # type: ignore[assignment]
+            count += drops
     return model

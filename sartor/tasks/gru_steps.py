@@ -33,7 +33,7 @@ def forward(x: Tensor, Wi: Tensor, Wh: Tensor, bi: Tensor, bh: Tensor, h: Tensor
         block = torch.baddbmm(bi, inputs.reshape(c, -1, x.shape[3]), WiT).view(*inputs.shape[:3], 3 * k)
         of_states = x.new_empty(*inputs.shape[:3], k) if keep else None
         for s, gates in enumerate(block.unbind(1)):
-            (rz, n), (more, hn) = gates.split((2 * k, k), 2), torch.baddbmm(bh, h, WhT).split((2 * k, k), 2)
+            (rz, n), (more, hn) = (torch.split(v, [2 * k, k], 2) for v in (gates, torch.baddbmm(bh, h, WhT)))
             rz.add_(more).sigmoid_()
             r, z = rz.chunk(2, 2)
             n.addcmul_(r, hn).sigmoid_().mul_(2).sub_(1)
@@ -65,7 +65,7 @@ def backward(
     for at in reversed(range(0, t, BLOCK)):
         gates, hn = kept[2 * (at // BLOCK) :][:2]
         steps = gates.shape[1]
-        before, (r, z, n) = H[:, at : at + steps], gates.split(k, 3)
+        before, (r, z, n) = H[:, at : at + steps], gates.chunk(3, 3)
         D = x.new_empty(c, steps, b, 5, k)
         of_hn, of_r, of_z, of_n, of_before = D.unbind(3)
         left = 1 - z

@@ -60,7 +60,7 @@ def backward(
     for at in reversed(range(0, t, BLOCK)):
         gates = kept[at // BLOCK]
         steps = gates.shape[1]
-        before, (i_, f, g, o), tanh = C[:, at : at + steps], gates.split(k, 3), _tanh(C[:, at + 1 : at + 1 + steps])
+        before, (i_, f, g, o), tanh = C[:, at : at + steps], gates.chunk(4, 3), _tanh(C[:, at + 1 : at + 1 + steps])
         D = x.new_empty(c, steps, b, 4, k)
         of_i, of_f, of_g, of_o = D.unbind(3)
         torch.mul(i_ * g, 1 - i_, out=of_i)

@@ -47,7 +47,8 @@ class _Forward(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor | None) -> tuple[Tensor | None, ...]:
         wanted = ctx.needs_input_grad[2]
-        dx, *rest = _Backward.apply(ctx.kind, wanted, *slopes[: ctx.kind.states], *ctx.saved_tensors)
+        given = (*slopes[: ctx.kind.states], *ctx.saved_tensors)
+        dx, *rest = _Backward.apply(ctx.kind, wanted, *given)  # type: ignore[no-untyped-call]
         return None, None, dx if wanted else None, *rest
 
     @staticmethod
@@ -92,7 +93,8 @@ def _mapped(
             return None
         return (value.movedim(dim, 0) if dim is not None else value.expand(size, *value.shape)).flatten(0, 1)
 
-    found = function.apply(kind, switch, *(flat(v, d) for v, d in zip(tensors, in_dims[2:], strict=True)))
+    flattened = [flat(v, d) for v, d in zip(tensors, in_dims[2:], strict=True)]
+    found = function.apply(kind, switch, *flattened)  # type: ignore[no-untyped-call]
     return tuple(v.unflatten(0, (size, -1)) for v in found), (0,) * len(found)
 
 
@@ -138,7 +140,7 @@ class _Stacked(nn.RNNBase):
         bi = getattr(self, f"bias_ih{suffix}") if self.bias else torch.zeros_like(Wi[:, 0])
         bh = getattr(self, f"bias_hh{suffix}") if self.bias else torch.zeros_like(bi)
         tensors = [v[None] for v in (h.contiguous(), Wi, Wh, bi, bh, *start)]
-        found = _Forward.apply(self.kind, torch.is_grad_enabled(), *tensors)
+        found = _Forward.apply(self.kind, torch.is_grad_enabled(), *tensors)  # type: ignore[no-untyped-call]
         return [v[0] for v in found[: self.kind.states]]
 
 

@@ -32,7 +32,7 @@ from .pool_relu import fused
 from .recorded import Traced
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # (output [b, k], target [b]) → [b]
-_ONEDNN = torch.backends.mkldnn.is_available()
+_ONEDNN = bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
 
 
 def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
