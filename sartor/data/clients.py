@@ -48,7 +48,8 @@ class Clients:
 
     def counts(self, part: str) -> np.ndarray:
         """[m] the number of samples in a part of each client; not to be changed."""
-        return self._counts[PARTS.index(part)]
+        counts: np.ndarray = self._counts[PARTS.index(part)]
+        return counts
 
     @cached_property
     def _counts(self) -> np.ndarray:

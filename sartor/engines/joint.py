@@ -137,7 +137,6 @@ class Joint:
         counts = [e.data.counts("train") for e in engines]
         self.shares = torch.as_tensor(np.concatenate([n / n.sum() for n in counts])).to(self.data.x)
         self.layers: dict[bytes, SharedLayer] = {}
-        self.differ = any(e.method != engines[0].method for e in engines)
         c = len(self.data)
         self.states = {k: rows.start.new_empty(c, *rows.start.shape) for k, rows in engines[0].states.items()}
         self.visits, self.taken = torch.empty(2, c, dtype=torch.int64)
@@ -146,11 +145,9 @@ class Joint:
             engine.move({k: v[here] for k, v in self.states.items()}, self.visits[here], self.taken[here])
 
     def together(self, stage: Stage) -> bool:
-        """Whether a stage can be computed for all at once: diagnostics are not written for columns, and metrics by
-        name are in units of each run's own data."""
-        if stage == "diagnose":
-            return not self.differ
-        return stage != "evaluate" or self.task.named_metric is None
+        """Whether a stage can be computed for all at once: diagnostics are not written for columns, and differences of
+        slopes would show how sums were rounded; metrics by name are in units of each run's own data."""
+        return stage != "diagnose" and (stage != "evaluate" or self.task.named_metric is None)
 
     def map(self, requests: Sequence[tuple[int, Request]]) -> list[Answer | Diverged]:
         """The answers to requests of one stage and round, each with the number of its run. A run that diverges is told

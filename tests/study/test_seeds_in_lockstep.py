@@ -12,6 +12,7 @@ import pytest
 from sartor.data import Dataset
 from sartor.run import lockstep
 from sartor.run.recipe import Recipe
+from sartor.storage import read_lines
 from sartor.study import compare as comparing
 from sartor.study.compare import Comparison, compare
 
@@ -34,6 +35,11 @@ def played(folder: Path | None = None, together: bool = True, **options: Any) ->
 
 def rows(comparison: Comparison) -> list[dict[str, Any]]:
     return [{k: v for k, v in s.items() if k != "seconds"} for s in comparison.summaries()]
+
+
+def history(folder: Path) -> list[dict[str, Any]]:
+    """Scores and diagnostics of every round."""
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in read_lines(folder / "history.jsonl")]
 
 
 def near(one: Any, other: Any) -> bool:
@@ -59,15 +65,16 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_seeds_in_lockstep_are_the_same_cells(groups: list[int], tmp_path: Path) -> None:
-    alone = played(together=False)
+    alone = played(tmp_path / "alone", together=False)
     assert groups == []
-    for folder in (None, tmp_path):
+    for folder in (None, tmp_path / "together"):
         together = played(folder)
         assert near(rows(together), rows(alone))
         assert [c.seed for c in together.cells] == [c.seed for c in alone.cells] == [0, 0, 1, 1, 2, 2]
     assert groups == [3, 3, 3, 3] and together.together == {"ditto": 3, "local": 3}
-    assert near(json.loads((tmp_path / "ditto-2" / "summary.json").read_text()), together.cells[4].summary)
-    again = played(tmp_path)
+    assert near(json.loads((tmp_path / "together" / "ditto-2" / "summary.json").read_text()), together.cells[4].summary)
+    assert near(history(tmp_path / "together" / "ditto-2"), history(tmp_path / "alone" / "ditto-2"))
+    again = played(tmp_path / "together")
     assert len(groups) == 4 and near(rows(again), rows(alone))
 
 
