@@ -39,7 +39,7 @@ class LpProjFromZero(LpProj):
 class DittoEveryone(Ditto):
     """Ditto whose clients all train in every round; the cohort is averaged."""
 
-    train_all = True  # type: ignore[assignment]
+    train_all = True
 
 
 @dataclass(frozen=True)

@@ -225,8 +225,8 @@ class Reproduction:
             row |= {f"loss_var{name}": _round(value and value.loss_var), f"round{name}": value.round if value else None}
             row |= {f"tuned{name}": entry.tuned if entry else None, f"untuned{name}": entry.untuned if entry else None}
             row |= {f"each{name}": {k: _round(v) for k, v in value.each.items()} if value else None}
-            more = {k: {s: _round(v) for s, v in each.items()} for k, each in value.more.items()} if value else None
-            row |= {f"more{name}": more or None}
+            each = {k: {s: _round(v) for s, v in of.items()} for k, of in value.more.items()} if value else {}
+            row |= {f"more{name}": each or None}
             row |= {f"of{name}": entry.column.fingerprint if entry and value else None}
         row |= {"work": self._work(cell) if written else None}
         row |= {"row": cell.row, "where": cell.where, "doubtful": cell.doubtful, "differs": cell.differs}

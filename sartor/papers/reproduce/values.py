@@ -105,7 +105,7 @@ def over_seeds(
         _mean(there, "loss_var"),
         _mean(there, "round"),
         {str(run["recipe"]["seed"]): scale * f["value"] for run, f in pairs if f["value"] is not None},
-        {name: found for name in measures if (found := _of_seeds(runs, cell, reading, name))},
+        {name: each for name in measures if (each := _of_seeds(runs, cell, reading, name))},
     )
 
 

@@ -197,12 +197,13 @@ def _from_columns(written: Standing, theirs: Standing | None) -> Decision:
 
 def _by_theory(claim: Claim, theory: Mapping[str, Any]) -> Decision:
     """A check, or a row of it as "check: what"."""
-    found = []
+    found, told = [], []
     for name in claim.theory:
         check, _, what = name.partition(": ")
         if check not in theory:
             return Decision(OPEN, f"sartor theory {check} is not recorded")
         rows = [r for r in theory[check]["rows"] if r["what"] == what]
         found.append(all(r["agrees"] for r in rows) if what else theory[check]["agrees"])
-    names = dict.fromkeys(name.partition(": ")[0] for name in claim.theory)
-    return Decision(HOLDS if all(found) else FAILS, ", ".join(f"`sartor theory {name}`" for name in names))
+        numbers = "; ".join(f"{r['theory']:.3g} in the paper, {r['measured']:.3g} measured" for r in rows)
+        told.append(f"`sartor theory {check}`" + (f": {numbers}" if numbers else ""))
+    return Decision(HOLDS if all(found) else FAILS, ", ".join(told))

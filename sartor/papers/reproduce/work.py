@@ -62,7 +62,8 @@ def is_equal(entrants: Iterable[Work]) -> bool:
 def work_of(variants: Sequence[Recipe]) -> Work:
     """The work of a method with a grid: of its longest setting."""
     found = [_counted(_small(recipe).toml()) for recipe in variants]
-    return Work(*(max(w[i] for w in found) for i in range(3)), trials=len(variants))
+    gradients, finetuning, trained = (max(w[i] for w in found) for i in range(3))
+    return Work(gradients, finetuning, trained, len(variants))
 
 
 def _small(recipe: Recipe) -> Recipe:

@@ -21,6 +21,7 @@ from . import (
     checks_flame_propositions,
     checks_lp_proj,
     checks_pfedme,
+    checks_pfedme_lemmas,
 )
 from .findings import Check, Finding, Row
 
@@ -43,6 +44,8 @@ NAMES: dict[str, type[Check]] = {
         checks_flame_convergence.FlameRate,
         checks_pfedme.Envelope,
         checks_pfedme.PFedMeRate,
+        checks_pfedme_lemmas.Lemmas,
+        checks_pfedme_lemmas.PFedMeTheorem2,
         checks_fedamp.FedAMPRate,
         checks_fedamp.Factor2,
     )

@@ -130,9 +130,10 @@ def test_equal_work_decides_where_the_printed_settings_do_not() -> None:
 
 def test_a_theorem_is_decided_by_its_check() -> None:
     claim = Claim(text="-", theory=["one", "two: second row"])
-    rows = [{"what": "first row", "agrees": True}, {"what": "second row", "agrees": False}]
+    rows = [{"what": f"{n} row", "agrees": n == "first", "theory": 1.0, "measured": 0.5} for n in ("first", "second")]
     found = {"one": {"agrees": True, "rows": []}, "two": {"agrees": True, "rows": rows}}
     assert decided(claim, None, None, found).verdict == FAILS
+    assert decided(claim, None, None, found).detail.endswith("1 in the paper, 0.5 measured")
     assert decided(Claim(text="-", theory=["one", "two"]), None, None, found).verdict == HOLDS
     assert decided(claim, None, None, {}).verdict == OPEN
 

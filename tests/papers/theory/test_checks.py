@@ -55,6 +55,8 @@ SMALL: dict[str, dict[str, Any]] = {  # the same checks in a few seconds each
     "flame-rate": {"rounds": 200, "seed": 1},
     "pfedme-envelope": {},
     "pfedme-rate": {"replicas": 80, "seed": 1},
+    "pfedme-lemmas": {"replicas": 60, "seed": 1},
+    "pfedme-theorem2": {"replicas": 60},
     "fedamp-rate": {"largest": 64, "seed": 1},
     "fedamp-factor2": {"largest": 400, "seed": 1},
 }
@@ -86,7 +88,15 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[di
 Report = Callable[[str], tuple[dict[str, Any], Path]]
 
 
-LONGEST = ("lp-proj-figure1", "flame-rate", "pfedme-rate", "fedamp-factor2", "ditto-rate", "lyapunov")
+LONGEST = (
+    "lp-proj-figure1",
+    "flame-rate",
+    "pfedme-rate",
+    "pfedme-theorem2",
+    "fedamp-factor2",
+    "ditto-rate",
+    "lyapunov",
+)
 
 
 @pytest.mark.parametrize("name", first(NAMES, *(n for n in NAMES if n not in LONGEST)))

@@ -31,6 +31,7 @@ from sartor.papers.theory.checks_flame import attacked as flame_attacked
 from sartor.papers.theory.checks_flame import distribution, solutions
 from sartor.papers.theory.checks_lp_proj import attacked as lp_attacked
 from sartor.papers.theory.checks_lp_proj import projection
+from sartor.papers.theory.checks_pfedme_lemmas import log_prox
 from sartor.papers.theory.federations import bowls, least_squares, regression, statistics
 from sartor.papers.theory.findings import Row
 from sartor.papers.theory.one_round import random_regression, variance_over_clients
@@ -443,3 +444,15 @@ def test_fedamp_keeps_the_bounds_of_its_theorems(seed: int) -> None:
         slope = min(float(G.gradient(w).norm()) ** 2 for w in W)
         assert slope <= fedamp.bound_smooth(G.value(W[0]) - G.value(W_star), L, B, K)
         assert float(G.gradient(W_star).norm()) < 1e-5
+
+
+def test_the_proximal_point_of_log_bowls_is_where_the_slope_is_zero() -> None:
+    """Against scipy's minimiser, and the bounds that bisection starts from."""
+    c = np.random.default_rng(3).standard_normal((4, 7)) * 3
+    w, lam = 0.7, 5.0
+    found = log_prox(c, w, lam)
+    for centres, theta in zip(c, found, strict=True):
+        least = minimize_scalar(
+            lambda t, own=centres: np.log1p((t - own) ** 2).mean() + lam / 2 * (t - w) ** 2, bounds=(w - 1, w + 1)
+        )
+        assert theta == pytest.approx(least.x, abs=1e-5) and abs(theta - w) <= 1 / lam
