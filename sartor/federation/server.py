@@ -139,7 +139,8 @@ class Coordinator:
             found: dict[str, Any] = read_json(place)
             return found
         run = secrets.token_hex(16)
-        hello = Message("hello", run, note={"recipe": recipe.values(), "sartor": versions.VERSION})
+        note = {"recipe": recipe.values(), "sartor": versions.VERSION, "revoked": self.revoked.text}
+        hello = Message("hello", run, note=note)
         replies = self._ask(
             hello, self.sites, self.joining, self.waiting.clients, lambda site, reply: Joined.of(reply.note)
         )

@@ -20,6 +20,7 @@ from sartor.errors import Refused, SartorError
 from sartor.federation.masks import Identity, ServerMasks, SiteMasks
 from sartor.federation.revocation import LIST, Revoked, in_use, newer, signed
 from sartor.federation.rounds import decode
+from sartor.federation.rounds.masking import SumOf
 from sartor.run.recipe import Recipe
 
 RUN = "1" * 32
@@ -103,9 +104,9 @@ def test_a_revoked_sites_key_for_masks_is_refused_by_server_and_sites(root: Root
     with pytest.raises(SartorError, match=r"the key of site c is signed with a certificate that is revoked \(list 3\)"):
         server.take("c", list(keys["c"]))
     told = {name: list(key) for name, key in keys.items()}
-    SiteMasks(tmp_path / "a", RUN, known["a"], 3).opened(0, told)  # who has no list takes it
+    SiteMasks(tmp_path / "a", RUN, known["a"], 3).opened(SumOf(0), told)  # who has no list takes it
     with pytest.raises(Refused, match="certificate that is revoked") as refusal:
-        SiteMasks(tmp_path / "a", RUN, replace(known["a"], revoked=gone), 3).opened(1, told)
+        SiteMasks(tmp_path / "a", RUN, replace(known["a"], revoked=gone), 3).opened(SumOf(1), told)
     assert refusal.value.limit == "secure_keys"
 
 

@@ -10,20 +10,20 @@ from typing import Any, NamedTuple
 
 from ...storage import read_json, write_json
 from .experiment import FOLDER, Claim, Experiment, read
-from .verdicts import FAILS, HOLDS, ONLY, OPEN, RULE, Decision, decided
+from .verdicts import FAILS, HOLDS, ONLY, OPEN, RULE, Verdict, decided
 
 THEORY = FOLDER / "theory.json"
 PAPERS = ("FLAME", "FedAMP", "pFedMe", "Lp-Proj", "Ditto")
 
 
-class Entry(NamedTuple):
+class DecidedClaim(NamedTuple):
     """A claim with its place and what was decided."""
 
     paper: str
     number: int
     file: str  # of published/, and the name of the experiment
     claim: Claim
-    decision: Decision
+    decision: Verdict
 
 
 def record_theory(reports: Mapping[str, Mapping[str, Any]], path: Path = THEORY) -> Path:
@@ -43,10 +43,10 @@ def files(folder: Path = FOLDER) -> list[tuple[str, dict[str, Any]]]:
 
 def entries(
     known: Mapping[str, Experiment], stored: Callable[[str], Mapping[str, Any] | None], folder: Path = FOLDER
-) -> list[Entry]:
+) -> list[DecidedClaim]:
     """Every claim of the published files, paper by paper."""
     theory = read_json(folder / "theory.json") if (folder / "theory.json").exists() else {}
-    found: list[Entry] = []
+    found: list[DecidedClaim] = []
     counts: Counter[str] = Counter()
     for paper in PAPERS:
         for name, file in files(folder):
@@ -56,11 +56,11 @@ def entries(
                 decision = decided(claim, known.get(name), stored(name), theory)
                 if claim.fair and (experiment := known.get(claim.fair)) is not None:
                     decision = decision.with_fair(decided(claim, experiment, stored(claim.fair), theory), claim.fair)
-                found.append(Entry(paper, counts[paper], name, claim, decision))
+                found.append(DecidedClaim(paper, counts[paper], name, claim, decision))
     return found
 
 
-def markdown(found: list[Entry], sections: set[str]) -> str:
+def markdown(found: list[DecidedClaim], sections: set[str]) -> str:
     """The table, how many are decided, and the rule."""
     lines = ["| | where | the paper says | verdict | by |", "|---|---|---|---|---|"]
     for e in found:

@@ -33,7 +33,7 @@ favours was given at least what the other was: gradients, fine-tuning, clients t
 that of the mean of all differences, in points of accuracy unless it says otherwise."""
 
 
-class Comparison(NamedTuple):
+class HeldAgainst(NamedTuple):
     """Two numbers of a case: the differences of each seed, positive where the claim says they should be."""
 
     differences: list[float]
@@ -48,21 +48,21 @@ class Standing(NamedTuple):
     detail: str = ""
 
 
-class Decision(NamedTuple):
+class Verdict(NamedTuple):
     """What is written in the table."""
 
     verdict: str
     detail: str
 
-    def with_fair(self, other: Decision, name: str) -> Decision:
+    def with_fair(self, other: Verdict, name: str) -> Verdict:
         """The same, where another experiment asks it with equal gradients and settings to choose from."""
         if other.verdict == OPEN:
-            return Decision(self.verdict, f"{self.detail}; with equal work (`{name}`) {OPEN}: {other.detail}")
+            return Verdict(self.verdict, f"{self.detail}; with equal work (`{name}`) {OPEN}: {other.detail}")
         told = f"with equal work (`{name}`) {other.detail}; at the printed settings {self.verdict}: {self.detail}"
         printed = self.verdict == HOLDS or self.verdict.endswith("switches")
         if other.verdict != HOLDS and printed:
-            return Decision(f"{ONLY} with the printed settings", told)
-        return Decision(other.verdict, told)
+            return Verdict(f"{ONLY} with the printed settings", told)
+        return Verdict(other.verdict, told)
 
 
 def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
@@ -72,7 +72,7 @@ def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float
     return float(np.mean(values)) - half, float(np.mean(values)) + half
 
 
-def comparisons(found: Sequence[Case], claim: Claim) -> Iterator[Comparison]:
+def comparisons(found: Sequence[Case], claim: Claim) -> Iterator[HeldAgainst]:
     """Every number of a member against every number of the next, over the seeds that both have."""
     sign = 1.0 if claim.measure in HIGH else -1.0
     for case in found:
@@ -81,7 +81,7 @@ def comparisons(found: Sequence[Case], claim: Claim) -> Iterator[Comparison]:
             for (a, mine), (b, theirs) in product(first, second):
                 seeds = sorted(set(a) & set(b))
                 size = float(np.mean([abs(v) for s in seeds for v in (a[s], b[s])])) if seeds else 0.0
-                yield Comparison([sign * (a[s] - b[s]) for s in seeds], size, at_least(mine, theirs))
+                yield HeldAgainst([sign * (a[s] - b[s]) for s in seeds], size, at_least(mine, theirs))
 
 
 def at_least(mine: Sequence[float] | None, theirs: Sequence[float] | None) -> bool:
@@ -97,7 +97,7 @@ def standing(claim: Claim, table: Mapping[str, Any], column: str) -> Standing:
     groups = [list(comparisons(some, claim)) for some in found]
     if claim.least is not None:
         alone = _alone(table, claim, column)
-        groups.append([Comparison([v - claim.least / 100 for v in c.each[0][0].values()], 1.0) for c in alone])
+        groups.append([HeldAgainst([v - claim.least / 100 for v in c.each[0][0].values()], 1.0) for c in alone])
     n = sum(map(len, groups))
     if n == 0:
         return Standing(OPEN, "not run")
@@ -114,7 +114,7 @@ def standing(claim: Claim, table: Mapping[str, Any], column: str) -> Standing:
     return Standing(_verdict(votes, off), _detail(told, votes, groups))
 
 
-def _detail(told: Sequence[str], votes: Sequence[str], groups: Sequence[Sequence[Comparison]]) -> str:
+def _detail(told: Sequence[str], votes: Sequence[str], groups: Sequence[Sequence[HeldAgainst]]) -> str:
     """Intervals, how many comparisons there are, and which of them do not count."""
     n, unfair = len(votes), votes.count("unfair")
     seeds = [len(p.differences) for group in groups for p in group]
@@ -131,14 +131,14 @@ def _alone(table: Mapping[str, Any], claim: Claim, column: str) -> list[Case]:
     return [case for c in there for case in cases([c], claim, [{"row": c["row"]}], column)]
 
 
-def _over_all(pairs: Sequence[Comparison]) -> tuple[float, float, float]:
+def _over_all(pairs: Sequence[HeldAgainst]) -> tuple[float, float, float]:
     """The interval and the mean of all differences, averaged for each seed first."""
     n = min(len(p.differences) for p in pairs)  # seeds are sorted, and runs begin with the first
     means = [float(np.mean([p.differences[s] for p in pairs])) for s in range(n)]
     return *interval(means), float(np.mean(means))
 
 
-def _vote(pair: Comparison, claim: Claim, level: float) -> str:
+def _vote(pair: HeldAgainst, claim: Claim, level: float) -> str:
     if len(pair.differences) < SEEDS:
         return "open"
     low, high = interval(pair.differences, level)
@@ -151,7 +151,7 @@ def _vote(pair: Comparison, claim: Claim, level: float) -> str:
     return "yes" if low > 0 else _against(pair) if high < 0 else "open"
 
 
-def _against(pair: Comparison) -> str:
+def _against(pair: HeldAgainst) -> str:
     return "no" if pair.fair else "unfair"
 
 
@@ -170,40 +170,40 @@ def _verdict(votes: Sequence[str], off: bool) -> str:
 
 def decided(
     claim: Claim, experiment: Experiment | None, table: Mapping[str, Any] | None, theory: Mapping[str, Any]
-) -> Decision:
+) -> Verdict:
     """The verdict on a claim, and the interval or the reason."""
     if claim.theory:
         return _by_theory(claim, theory)
     if claim.undecidable:
-        return Decision(OPEN, claim.undecidable)
+        return Verdict(OPEN, claim.undecidable)
     if not claim.orders and claim.least is None:
-        return Decision(OPEN, "no order of cells says it")
+        return Verdict(OPEN, "no order of cells says it")
     if table is None or experiment is None:
-        return Decision(OPEN, "not run yet")
+        return Verdict(OPEN, "not run yet")
     if table["quick"]:
-        return Decision(OPEN, "quick size only")
+        return Verdict(OPEN, "quick size only")
     written = standing(claim, table, WRITTEN)
     theirs = standing(claim, table, AUTHORS) if has_authors(table) else None
     return _from_columns(written, theirs)
 
 
-def _from_columns(written: Standing, theirs: Standing | None) -> Decision:
+def _from_columns(written: Standing, theirs: Standing | None) -> Verdict:
     also = "" if theirs is None else f"; with the authors' switches {theirs.verdict} ({theirs.detail})"
     against = written.verdict.startswith(FAILS) or " comparisons" in written.verdict
     if theirs is not None and theirs.verdict == HOLDS and against:
-        return Decision(f"{ONLY} with the authors' switches", f"{theirs.detail}; as written {written.detail}")
-    return Decision(written.verdict, f"{written.detail}{also}")
+        return Verdict(f"{ONLY} with the authors' switches", f"{theirs.detail}; as written {written.detail}")
+    return Verdict(written.verdict, f"{written.detail}{also}")
 
 
-def _by_theory(claim: Claim, theory: Mapping[str, Any]) -> Decision:
+def _by_theory(claim: Claim, theory: Mapping[str, Any]) -> Verdict:
     """A check, or a row of it as "check: what"."""
     found, told = [], []
     for name in claim.theory:
         check, _, what = name.partition(": ")
         if check not in theory:
-            return Decision(OPEN, f"sartor theory {check} is not recorded")
+            return Verdict(OPEN, f"sartor theory {check} is not recorded")
         rows = [r for r in theory[check]["rows"] if r["what"] == what]
         found.append(all(r["agrees"] for r in rows) if what else theory[check]["agrees"])
         numbers = "; ".join(f"{r['theory']:.3g} in the paper, {r['measured']:.3g} measured" for r in rows)
         told.append(f"`sartor theory {check}`" + (f": {numbers}" if numbers else ""))
-    return Decision(HOLDS if all(found) else FAILS, ", ".join(told))
+    return Verdict(HOLDS if all(found) else FAILS, ", ".join(told))

@@ -9,7 +9,7 @@ import pytest
 from sartor.papers.reproduce import claims_table, document, load, names
 from sartor.papers.reproduce.document import FIELDS
 from sartor.papers.reproduce.experiment import Claim
-from sartor.papers.reproduce.verdicts import FAILS, HOLDS, OPEN, Decision, decided, interval, standing
+from sartor.papers.reproduce.verdicts import FAILS, HOLDS, OPEN, Verdict, decided, interval, standing
 
 WORK = [10, 0, 1, 3]
 BETTER, WORSE, SAME = [0.91, 0.92, 0.93], [0.81, 0.82, 0.83], [0.9101, 0.9199, 0.9301]
@@ -116,16 +116,16 @@ def test_other_measures_are_low_where_they_are_good_and_need_their_own_seeds() -
 def test_quick_sizes_and_what_was_not_run_decide_nothing() -> None:
     cells = cell("a", BETTER), cell("b", WORSE)
     assert said(order("a", "b"), *cells, quick=True) == OPEN
-    assert decided(order("a", "b"), None, None, {}) == Decision(OPEN, "not run yet")
-    assert decided(Claim(text="-", undecidable="why"), None, None, {}) == Decision(OPEN, "why")
+    assert decided(order("a", "b"), None, None, {}) == Verdict(OPEN, "not run yet")
+    assert decided(Claim(text="-", undecidable="why"), None, None, {}) == Verdict(OPEN, "why")
 
 
 def test_equal_work_decides_where_the_printed_settings_do_not() -> None:
-    printed, against, for_it = Decision(HOLDS, "p"), Decision(FAILS, "q"), Decision(HOLDS, "q")
+    printed, against, for_it = Verdict(HOLDS, "p"), Verdict(FAILS, "q"), Verdict(HOLDS, "q")
     assert printed.with_fair(against, "x").verdict == "holds only with the printed settings"
-    assert Decision(OPEN, "p").with_fair(against, "x").verdict == FAILS
-    assert Decision(OPEN, "p").with_fair(for_it, "x").verdict == HOLDS
-    assert printed.with_fair(Decision(OPEN, "not run yet"), "x").verdict == HOLDS
+    assert Verdict(OPEN, "p").with_fair(against, "x").verdict == FAILS
+    assert Verdict(OPEN, "p").with_fair(for_it, "x").verdict == HOLDS
+    assert printed.with_fair(Verdict(OPEN, "not run yet"), "x").verdict == HOLDS
 
 
 def test_a_theorem_is_decided_by_its_check() -> None:
