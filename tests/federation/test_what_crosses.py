@@ -57,6 +57,7 @@ _NOTES = {
     "first",
     "stage",
     "instance_id",
+    "revoked",  # the list of certificates, from the server
     "scale",
 }
 
