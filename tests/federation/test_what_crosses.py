@@ -59,6 +59,7 @@ _NOTES = {
     "first",
     "stage",
     "instance_id",
+    "revoked",  # the list of certificates, from the server
     "scale",
 }
 
