@@ -59,7 +59,6 @@ _NOTES = {
     "first",
     "stage",
     "instance_id",
-    "revoked",  # the list of certificates, from the server
     "scale",
 }
 
