@@ -82,7 +82,7 @@ def counted() -> Iterator[Counter]:
 
 
 def batch_of(method: Method) -> int:
-    return int(getattr(getattr(method, "solver", None), "batch", 20))
+    return int(getattr(getattr(method, "solver", None), "batch", None) or 20)
 
 
 @pytest.mark.parametrize("name", METHODS)

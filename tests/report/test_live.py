@@ -97,7 +97,7 @@ def test_the_news_grow_with_the_run(tmp_path: Path) -> None:
 
 
 def test_the_news_of_a_comparison_name_what_is_to_come(tmp_path: Path) -> None:
-    asked = ("--methods", "fedavg,local", "--seeds", "0,1", "--workers", 1)  # one after the other
+    asked = ("--methods", "fedavg,local", "--seeds", "0,1", "--workers", 1)  # one method after the other
     call = ("compare", *QUICK, "--evaluate-every", 1, *asked, "--out", tmp_path)
     with stop_in_round(1):
         sartor(*call)
@@ -105,7 +105,7 @@ def test_the_news_of_a_comparison_name_what_is_to_come(tmp_path: Path) -> None:
     assert [(r[0][0], r[1][0]) for r in rows] == [
         ("fedavg, seed 0", "running"),
         ("local, seed 0", "waiting"),
-        ("fedavg, seed 1", "waiting"),
+        ("fedavg, seed 1", "running"),  # together with the first
         ("local, seed 1", "waiting"),
     ]
     good(*call, "--quiet")

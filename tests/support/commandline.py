@@ -175,8 +175,8 @@ def history(folder: Path) -> list[dict[str, Any]]:
 
 
 def timeless(text: str) -> str:
-    """What was printed, without the time that is left."""
-    return re.sub(r"; about [\d.]+ \w+ left", "", text)
+    """What was printed, without the time that is left and the plan of what is still to play."""
+    return re.sub(r"; about [\d.]+ \w+ left|^\d+ runs, .*\n", "", text, flags=re.MULTILINE)
 
 
 def files(folder: Path) -> dict[str, bytes]:
