@@ -121,7 +121,10 @@ def _parsed(path: Path) -> dict[str, ast.stmt]:
 
 
 def _value(path: Path, name: str) -> ast.expr:
+    """What a name stands for, in this file or in that from which it is imported."""
     node = _parsed(path)[name]
+    if isinstance(node, ast.ImportFrom):
+        return _value(_imported(path, node), name)
     assert isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
     return node.value
 
@@ -138,9 +141,13 @@ def _definition(path: Path, name: str) -> tuple[Path, Definition]:
     """The class or function of that name, in this file or in that from which it is imported."""
     node = _parsed(path)[name]
     if isinstance(node, ast.ImportFrom):
-        return _definition(path.parents[node.level - 1].joinpath(*str(node.module).split(".")).with_suffix(".py"), name)
+        return _definition(_imported(path, node), name)
     assert isinstance(node, Definition)
     return path, node
+
+
+def _imported(path: Path, node: ast.ImportFrom) -> Path:
+    return path.parents[node.level - 1].joinpath(*str(node.module).split(".")).with_suffix(".py")
 
 
 def _said(path: Path, node: Definition, attribute: str) -> str:
