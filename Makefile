@@ -31,7 +31,8 @@ check: setup
 	$(BIN)/ruff check sartor tests benchmarks docs examples release
 	$(BIN)/mypy
 
-# A server and three sites on this machine: kits, ten rounds of FLAME over mutual TLS, personal models at the sites.
+# A server and three sites on this machine: kits, ten rounds of MR-MTL over mutual TLS with patient-level privacy,
+# compression and secure aggregation; personal models stay at the sites.
 .PHONY: federation-demo test-federation federation-memory
 federation-demo: setup
 	rm -rf runs/federation

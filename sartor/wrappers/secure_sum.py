@@ -155,7 +155,8 @@ def _inner(state: State) -> State:
 
 def fixed(x: Tensor, clients: int, weights: Tensor | float = 1.0) -> Tensor:
     """x · weights in units of 2^−F, as whole numbers of which `clients` can be added up."""
-    scaled = x.double() * (weights * 2.0**F)  # a power of two changes no digit: one multiplication in place of two
+    scaled = x.to(torch.float64, copy=True)
+    scaled *= weights * 2.0**F  # a power of two changes no digit: one multiplication in place of two
     low, high = scaled.aminmax() if scaled.numel() else (scaled.new_zeros(()), scaled.new_zeros(()))
     if not (float(high) < 2.0**62 / clients and float(low) > -(2.0**62) / clients):  # false for NaN, too
         raise Diverged(f"a message holds NaN, or a number above {2.0 ** (62 - F) / clients:g}: too large to be summed.")
@@ -164,4 +165,4 @@ def fixed(x: Tensor, clients: int, weights: Tensor | float = 1.0) -> Tensor:
 
 def value(q: Tensor) -> Tensor:
     """What whole numbers in units of 2^−F are worth."""
-    return q.double() * 2.0**-F
+    return q.double().mul_(2.0**-F)
