@@ -8,6 +8,7 @@ that diverges, stops early or ends leaves; the others go on.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable, Iterator, Sequence
 from queue import SimpleQueue
 from threading import Thread
@@ -40,6 +41,7 @@ class _Player:
         self._said: SimpleQueue[Any] = SimpleQueue()
         self._heard: SimpleQueue[Any] = SimpleQueue()
         self._thread = Thread(target=self._work, daemon=True)
+        self.spent = 0.0  # seconds that the last answer took, of which this run has its share
 
     # In the caller's thread.
 
@@ -92,7 +94,10 @@ class _Player:
     def map(
         self, stage: Stage, round: int, ids: Tensor, down: State, shared: Tensor | None = None
     ) -> tuple[Tensor, State]:
+        began = time.perf_counter()
         answer: Answer = self._wait(Request(stage, round, ids, down, shared))
+        if stage == "train":  # a run's seconds are those of its rounds, not of what it waits for
+            self.result.run.seconds -= time.perf_counter() - began - self.spent
         return answer
 
     def save(self) -> State:
@@ -204,6 +209,7 @@ def _answered(
         groups.setdefault((id(joint), request.stage, request.round) if same else i, []).append(i)
     answers: dict[int, object] = {}
     for group in groups.values():
+        began = time.perf_counter()
         found: list[Any] | None = None
         if len(group) > 1:
             joint = joints[group[0]][0]
@@ -213,6 +219,8 @@ def _answered(
                 found = None
         found = found or [_by_itself(players[i].engine, requests[i]) for i in group]
         answers |= dict(zip(group, found, strict=True))
+        for i in group:
+            players[i].spent = (time.perf_counter() - began) / len(group)
     return answers
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from torch import Tensor
@@ -44,7 +46,13 @@ def of_data(clients: Clients) -> int:
 
 
 def available() -> int | None:
-    """Bytes of memory that are free for this process; None where the system does not say."""
+    """Bytes of memory that are free for this process, as of this second; None where the system does not say."""
+    return _available(int(time.monotonic()))
+
+
+@lru_cache(maxsize=1)
+def _available(second: int) -> int | None:
+    """As of then: a study asks for each of its runs."""
     found = [int(line.split()[1]) << 10 for line in _lines("/proc/meminfo") if line.startswith("MemAvailable")]
     limit, used = (_lines(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
     if found and limit and used and limit[0].isdigit() and used[0].isdigit():  # in a container with less

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from typing import Any, TypeVar, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -23,6 +24,7 @@ _SOLVER_FIELDS = ("solver", "global_solver", "head_solver", "central_solver", "f
 _METHOD_FIELDS = ("global_method",)  # a method inside a method: a table of its own, with its name under "method"
 _OF_EVERY_SOLVER = ("lr", "batch", "momentum", "weight_decay")  # what a method's second solver takes from the run's
 _OF_TRAINING = ("decay",)  # the same, unless that one comes after training
+_hints = cache(get_type_hints)  # it is slow, and a study makes its methods hundreds of times
 
 
 def to_table(method: Method) -> dict[str, Any]:
@@ -62,7 +64,7 @@ def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any
         each = tuple(convert(f"{name}'s lam", v, float) for v in lams)
         return DynamicLam(method_from(name, {**settings, "lam": next(iter(each), 1.0)}, solver), each)
     known = [f.name for f in fields(made.make)]  # type: ignore[arg-type]
-    hints = get_type_hints(made.make)
+    hints = _hints(made.make)
     given, inner = _split(settings)
     preset = {k: _solver(solvers.SGD(), v) if k in _SOLVER_FIELDS else v for k, v in made.preset.items()}
     defaults: dict[str, Any] = {f.name: f.default for f in fields(made.make)} | preset  # type: ignore[arg-type]
@@ -191,7 +193,7 @@ def _solver(default: Any, wanted: Mapping[str, Any]) -> Any:
     if kind is not None and str(kind) not in solvers.NAMES:
         raise unknown("solver", kind, solvers.NAMES)
     made = type(default) if kind is None else solvers.NAMES[str(kind)]
-    known, hints = [f.name for f in fields(made)], get_type_hints(made)
+    known, hints = [f.name for f in fields(made)], _hints(made)
     for key in wanted:
         if key not in known:
             raise unknown(f"setting of the {made.__name__} solver", key, known)
@@ -221,7 +223,7 @@ def compressor(text: str) -> compressors.Compressor | None:
 
 def _made(kind: str, makers: Mapping[str, type[T]], text: str, *also: str) -> T:
     name, maker, values = spelling.look_up(kind, makers, str(text), also)
-    hints = get_type_hints(maker)
+    hints = _hints(maker)
     return maker(**{k: convert(f"{name}'s {k}", v, hints[k]) for k, v in values.items()})
 
 

@@ -11,6 +11,7 @@ import dataclasses
 import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -503,12 +504,10 @@ _BUILT_IN = (str, int, float, list, tuple, dict, type(None), datetime.date, date
 def _checked(name: str, about: About, value: Any) -> Any:
     """The value; a plain one of another type, or outside of its bounds, is refused. Whole numbers become floats where
     floats are wanted."""
-    kinds = about.type.split(" | ")
-    plain = [k for k in kinds if k in _PLAIN]
-    if len(plain) < len(kinds) and not isinstance(value, _BUILT_IN):
+    plain, others, wanted = _kinds(about.type)
+    if others and not isinstance(value, _BUILT_IN):
         return value  # an attack, a compressor, a dtype: checked where it is used
     fitting = [fit for kind in plain if (fit := _as(value, kind)) is not NotImplemented]
-    wanted = " or ".join(_PLAIN[k][1] for k in plain if k != "None")
     low = f" of at least {about.least}" if about.least is not None else ""
     need(bool(fitting), f"{name} is {wanted}{low}; got {value!r}.")
     if isinstance(fitting[0], int) and not isinstance(fitting[0], bool):
@@ -520,6 +519,14 @@ def _checked(name: str, about: About, value: Any) -> Any:
     if about.choices:
         one_of("a run", name, value, about.choices)
     return fitting[0]
+
+
+@cache
+def _kinds(annotation: str) -> tuple[list[str], bool, str]:
+    """The plain kinds of value in an annotation, whether there are others, and the plain ones in words."""
+    kinds = annotation.split(" | ")
+    plain = [k for k in kinds if k in _PLAIN]
+    return plain, len(plain) < len(kinds), " or ".join(_PLAIN[k][1] for k in plain if k != "None")
 
 
 def _as(value: Any, kind: str) -> Any:

@@ -63,6 +63,8 @@ def next_token(output: Tensor, target: Tensor) -> Tensor:
     return (each * there).sum(1) / there.sum(1).clamp(min=1)
 
 
+_SMALL = 1 << 16  # parameters of a model whose first weights are kept
+
 LOSSES: dict[str, Loss] = {
     "cross-entropy": cross_entropy, "squared": squared, "hinge": hinge, "squared-hinge": squared_hinge,
     "next-token": next_token,
@@ -126,6 +128,7 @@ class ModelTask:
         self._laid_out: tuple[Tensor, list[Layer]] | None = None
         recurrent = any(isinstance(m, nn.RNNBase) for _, m in modules)  # steps by the hundred, which are ours anyway
         self._stacked_grad = self._grad_by_vmap if recurrent else Traced(self._grad_by_vmap, compile)
+        self._starts: dict[int, Tensor] = {}  # of small models by seed: runs of a study share them
         self._no_rule = False  # torch.func was tried and cannot do it
         self.random = bool(self._dropouts)
         self.has_statistics = bool(self._norms)
@@ -183,6 +186,8 @@ class ModelTask:
     def init(self, seed: int | None) -> Tensor:
         """The trained weights, drawn again from `seed` where layers know how (reset_parameters); None: as given. Beside
         a frozen part they always are: who freezes means the weights that are there (LoRA's zeros, too)."""
+        if seed is not None and seed in self._starts:
+            return self._starts[seed].clone()
         model = shared_copy(self.training)
         if seed is not None and not self.frozen:
             with torch.random.fork_rng(devices=[]):
@@ -190,7 +195,10 @@ class ModelTask:
                 for module in model.modules():
                     if callable(reset := getattr(module, "reset_parameters", None)):
                         reset()
-        return torch.cat([p.detach().reshape(-1) for p in model.parameters() if p.requires_grad])
+        start = torch.cat([p.detach().reshape(-1) for p in model.parameters() if p.requires_grad])
+        if seed is not None and not self.frozen and self.size <= _SMALL:
+            self._starts[seed] = start.clone()
+        return start
 
     def unflatten(self, theta: Tensor) -> list[Tensor]:
         """θ [a, d] (or [d]) as the model's parameters, each [a, ...]: views, not copies."""

@@ -81,7 +81,7 @@ def encode(message: Message) -> bytes:
         "note": message.note,
     }
     text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
-    little = [v.astype(v.dtype.newbyteorder("<"), copy=False).data for v in arrays.values()]  # not copied but once
+    little = [np.ascontiguousarray(v, v.dtype.newbyteorder("<")).data for v in arrays.values()]  # copied once, by join
     return b"".join([MAGIC, len(text).to_bytes(4, "little"), text, *little])
 
 
