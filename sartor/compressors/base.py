@@ -111,7 +111,7 @@ class Raw(Code):
 
 def check_k(owner: str, k: float) -> None:
     """Refuse what is neither a share nor a number of coordinates."""
-    good = k > 0 and (k <= 1 or k.is_integer())  # which infinity and NaN are not
+    good = k > 0 and (k <= 1 or k % 1 == 0)  # infinity and NaN leave a rest, NaN
     need(good, f"{owner} needs k in (0, 1], a share of the numbers, or a whole number above 1, their count; got {k}.")
 
 
