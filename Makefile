@@ -92,8 +92,7 @@ headline: setup
 
 # The tables of docs/models.md: recordings of people under a convolutional and a recurrent model, methods tuned with
 # equal work, then their best settings on test data that no trial has seen; each seed cuts the rows anew and tunes anew.
-# FedBN is FedAvg whose normalisation layers stay at the clients, and the recurrent model has none. cnn1d takes an hour
-# of one core, a seed of gru a quarter of one.
+# FedBN is FedAvg whose normalisation layers stay at the clients, and the recurrent model has none. It takes hours.
 .PHONY: har
 OF_HAR := local,fedavg,fedavg-ft,fedbabu,fedala,ditto,pfedme,flame,lp-proj-2,fedamp,heurfedamp
 CNN1D := --data har --model cnn1d --rounds 10 --local-steps 10 --budget 5
