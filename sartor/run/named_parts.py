@@ -5,7 +5,7 @@ A dataclass's fields are the only list of its settings.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Any, TypeVar, get_origin, get_type_hints
@@ -24,7 +24,12 @@ _SOLVER_FIELDS = ("solver", "global_solver", "head_solver", "central_solver", "f
 _METHOD_FIELDS = ("global_method",)  # a method inside a method: a table of its own, with its name under "method"
 _OF_EVERY_SOLVER = ("lr", "batch", "momentum", "weight_decay")  # what a method's second solver takes from the run's
 _OF_TRAINING = ("decay",)  # the same, unless that one comes after training
-_hints = cache(get_type_hints)  # it is slow, and a study makes its methods hundreds of times
+
+
+@cache
+def _hints(made: Callable[..., Any]) -> dict[str, Any]:
+    """Types of its fields: looked up once, as a study makes its methods hundreds of times."""
+    return get_type_hints(made)
 
 
 def to_table(method: Method) -> dict[str, Any]:
@@ -192,7 +197,7 @@ def _solver(default: Any, wanted: Mapping[str, Any]) -> Any:
     kind = wanted.pop("kind", None)
     if kind is not None and str(kind) not in solvers.NAMES:
         raise unknown("solver", kind, solvers.NAMES)
-    made = type(default) if kind is None else solvers.NAMES[str(kind)]
+    made: type[Any] = type(default) if kind is None else solvers.NAMES[str(kind)]
     known, hints = [f.name for f in fields(made)], _hints(made)
     for key in wanted:
         if key not in known:

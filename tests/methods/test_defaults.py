@@ -69,5 +69,5 @@ def test_no_default_is_below_both_local_and_fedavg(name: str, m: int) -> None:
             assert worst[0] >= worst[1] - 0.05, (apart, *worst)
             continue
         lower = min(others, key=np.mean)
-        noise = student.ppf(0.975, m - 1) * (own - lower).std(ddof=1) / np.sqrt(m)  # of four clients 3.2 deviations, not 2
+        noise = student.ppf(0.975, m - 1) * (own - lower).std(ddof=1) / np.sqrt(m)  # 3.2 deviations of four clients
         assert own.mean() >= lower.mean() - max(noise, 0.01), (apart, own.mean(), [v.mean() for v in others])
