@@ -197,8 +197,8 @@ def _solver(default: Any, wanted: Mapping[str, Any]) -> Any:
     kind = wanted.pop("kind", None)
     if kind is not None and str(kind) not in solvers.NAMES:
         raise unknown("solver", kind, solvers.NAMES)
-    made: type[Any] = type(default) if kind is None else solvers.NAMES[str(kind)]
-    known, hints = [f.name for f in fields(made)], _hints(made)
+    made = type(default) if kind is None else solvers.NAMES[str(kind)]
+    known, hints = [f.name for f in fields(made)], _hints(made)  # type: ignore[arg-type]  # mypy: a class has no hash
     for key in wanted:
         if key not in known:
             raise unknown(f"setting of the {made.__name__} solver", key, known)
