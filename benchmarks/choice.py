@@ -314,7 +314,7 @@ def leads(kept: dict[str, dict[tuple[str, str], list[Kept]]], names: Sequence[st
                 best = max(points(whole, [always(a)(k) for k in whole]) for a in (PERSONAL, GLOBAL))
                 value = _delivered(way, {s: k.get(cell) for s, k in kept.items()})
                 over.append(np.nan if value is None else value - best)
-            row.append("" if np.isnan(over).any() else f"{np.mean(over):+.1f}".replace("-", "−"))
+            row.append("" if not over or np.isnan(over).any() else f"{np.mean(over):+.1f}".replace("-", "−"))
         print(f"| {way} | " + " | ".join(row) + " |")
 
 
