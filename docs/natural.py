@@ -1,6 +1,7 @@
-"""The table and the figure of docs/natural.md: from what `sartor bench natural --out runs/natural` has left.
+"""The table and the figure of docs/natural.md, from docs/natural.json: what `sartor bench natural --out runs/natural` has left.
 
-python docs/natural.py runs/natural
+python docs/natural.py runs/natural     # takes its natural.json first
+python docs/natural.py                  # the page again, from what is stored
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sartor.storage import write_json
 from sartor.study.natural import LINEAR, Benched, Score, verdicts, with_error
 
 DOCS = Path(__file__).parent
@@ -86,7 +88,9 @@ def figure(found: dict[str, Benched], path: Path) -> None:
 
 
 def main() -> None:
-    found = read(Path(sys.argv[1]))
+    if len(sys.argv) > 1:
+        write_json(DOCS / "natural.json", json.loads((Path(sys.argv[1]) / "natural.json").read_text(encoding="utf-8")))
+    found = read(DOCS)
     page = DOCS / "natural.md"
     before, rest = page.read_text(encoding="utf-8").split(BEGIN)
     page.write_text(before + BEGIN + table(found) + END + rest.split(END)[1], encoding="utf-8")

@@ -207,7 +207,7 @@ def _play_all(steps: Iterator[Step], rounds: int, talk: bool, track: list[str]) 
             bar.update(task, description=what, total=count * rounds, completed=done * rounds, left=now)
             if talk and not planned and result is not None:
                 planned = True
-                err.print(_plan(table), soft_wrap=True)
+                out.print(_plan(table), soft_wrap=True)
             if result is not None:
                 advance = sum(table.playing.values()) if together else result.run.round
                 bar.update(task, advance=advance, note=terminal.note(result.history))
