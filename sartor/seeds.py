@@ -10,10 +10,24 @@ clients in a few array operations: a generator for each of them would take longe
 
 from __future__ import annotations
 
+import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
+import torch
+
+_ONE_AT_A_TIME = threading.RLock()
+
+
+@contextmanager
+def torch_seed(seed: int) -> Iterator[None]:
+    """Inside, PyTorch's own generator begins at `seed`, for layers that draw their first weights by themselves; after it,
+    it goes on as it was. It is one for all threads: the others wait, else they would draw from each other's seed."""
+    with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 def stream(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:

@@ -29,6 +29,7 @@ from ..judge import decisions
 from ..judge.prediction_metrics import CHOOSABLE, METRICS, NUMBERS, SCORES
 from ..methods import entry
 from ..methods.entries import personal_model
+from ..seeds import torch_seed
 from ..solvers import batch_sizes
 from ..tasks.frozen import digest, own_copy
 from ..tasks.frozen_outputs import frozen_outputs
@@ -359,8 +360,7 @@ def assembled(
 
 def _model(full: Recipe, clients: Clients) -> nn.Module:
     outputs = 1 if clients.classes is None or clients.y.is_floating_point() else clients.classes
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(full.seed)  # a model with a frozen part starts as it is built
+    with torch_seed(full.seed):  # a model with a frozen part starts as it is built
         return models.build(full.model, tuple(clients.x.shape[1:]), outputs, tokens=clients.y.dim() > 1)
 
 

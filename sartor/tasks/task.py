@@ -24,6 +24,7 @@ from torch.func import functional_call, grad, vjp, vmap
 
 from ..core import Back, Batch, Blocks, Pull, State
 from ..errors import need, unknown
+from ..seeds import torch_seed
 from . import compiled
 from .client_layers import KeyedDropout, OwnBatchNorm, own_layers
 from .dense_gradient import DenseNet, Layer
@@ -190,8 +191,7 @@ class ModelTask:
             return self._starts[seed].clone()
         model = shared_copy(self.training)
         if seed is not None and not self.frozen:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
+            with torch_seed(seed):
                 for module in model.modules():
                     if callable(reset := getattr(module, "reset_parameters", None)):
                         reset()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -139,6 +140,15 @@ def test_initialisation_does_not_touch_the_global_generator() -> None:
     torch.manual_seed(1)
     task.init(9)
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_threads_that_draw_first_weights_at_once_draw_those_of_their_seeds() -> None:
+    made = [layers(40, 60, 3) for _ in range(8)]
+    alone = [ModelTask(model).init(seed) for seed, model in enumerate(made)]
+    tasks = [ModelTask(model) for model in made for _ in range(25)]
+    with ThreadPoolExecutor(8) as threads:
+        for i, found in enumerate(threads.map(lambda task, i: task.init(i // 25), tasks, range(len(tasks)))):
+            assert torch.equal(found, alone[i // 25])
 
 
 @pytest.mark.parametrize("kind", ["vmaps", "does not"])
