@@ -24,7 +24,7 @@ _ONE_AT_A_TIME = threading.RLock()
 @contextmanager
 def torch_seed(seed: int) -> Iterator[None]:
     """Inside, PyTorch's own generator begins at `seed`, for layers that draw their first weights by themselves; after
-    it, it goes on as it was. It is one for all threads: the others wait, else they would draw from each other's seed."""
+    it, it goes on as it was. It is one for all threads: the others wait, or they would draw from another's seed."""
     with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
