@@ -38,6 +38,7 @@ _ALPHAS = tuple(10.0**e for e in np.arange(-2, 4.5, 0.5))  # of a ridge regressi
 _FOLDS = 5
 _FOLDED = 5000  # samples that a penalty is chosen by, of those that there are
 _CATEGORIES = 255  # that a boosted forest can tell apart; more clients than that are a number to it
+_STOPPED_EARLY = 10_000  # samples above which scikit-learn's trees hold some back to stop by, of every class
 _PASSES = 500
 
 Arrays = tuple[np.ndarray, np.ndarray]
@@ -157,8 +158,7 @@ def _penalty(fitted: Callable[..., Any], x: np.ndarray, y: np.ndarray, seed: int
     if len(y) > _FOLDED:
         some = stream(seed, "reference").permutation(len(y))[:_FOLDED]
         x, y = x[some], y[some]
-        common = np.isin(y, np.flatnonzero(np.bincount(y) > 1))
-        x, y = x[common], y[common]
+        x, y = _common(x, y)
     folds = min(_FOLDS, int(np.unique(y, return_counts=True)[1].min()))
     if folds < 2:
         return 1.0
@@ -168,6 +168,12 @@ def _penalty(fitted: Callable[..., Any], x: np.ndarray, y: np.ndarray, seed: int
             model = fitted(x[learn], y[learn], penalty)
             losses[penalty] += float(_log_losses(model, x[check], y[check]).sum())
     return min(losses, key=lambda penalty: losses[penalty])
+
+
+def _common(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Without samples that are the only ones of their class: they cannot be on both sides of a cut."""
+    common = np.isin(y, np.flatnonzero(np.bincount(y) > 1))
+    return x[common], y[common]
 
 
 def _log_losses(model: Any, x: Any, y: np.ndarray) -> np.ndarray:
@@ -187,6 +193,8 @@ def _trees(x: np.ndarray, y: np.ndarray, k: int | None, seed: int, categories: i
             return _constant(y)
         forest = HistGradientBoostingRegressor(**own).fit(x, y)
         return lambda new: np.asarray(forest.predict(new)) if len(new) else np.zeros(0)
+    if len(y) > _STOPPED_EARLY:  # by a tenth of the samples
+        x, y = _common(x, y)
     if len(np.unique(y)) == 1:
         return _frequencies(y, k)
     return _classifier(HistGradientBoostingClassifier(**own).fit(x, y), y, k)

@@ -94,6 +94,16 @@ def test_few_samples_and_missing_classes(name: str) -> None:
         assert found.predicted[0].said[0] == pytest.approx([7 / 9, 1 / 9, 1 / 9])  # the rule of succession
 
 
+def test_a_class_with_one_sample_among_many_does_not_stop_the_trees() -> None:
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(10_002, 2))
+    y = (x[:, 0] > 0).astype(np.int64)
+    y[7] = 2  # scikit-learn cuts samples of every class in two here, and refuses to
+    found = reference("pooled-trees", Clients.from_parts([{"train": (x, y), "test": (x[:50], y[:50])}], 3), 0)
+    assert found.scores["accuracy"][0] == pytest.approx(0.98)
+    assert found.predicted[0].said[:, 2] == pytest.approx(np.full(50, 1 / (10_001 + 3)))  # the rule of succession
+
+
 def test_targets_of_two_signs_and_a_named_metric() -> None:
     clients = federation(2)
     signs = Clients(clients.x, (2 * clients.y - 1).double(), clients.bounds, clients.names, 2)
