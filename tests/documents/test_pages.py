@@ -56,6 +56,11 @@ def test_a_changed_default_is_noticed(fill: ModuleType) -> None:
     assert fill.filled(text.replace("| `lam` | `0.3` |", "| `lam` | `0.1` |"), ["flame"]) == text
 
 
+def test_the_page_on_real_clients_is_made_of_what_is_stored(fill: ModuleType) -> None:
+    natural = importlib.import_module("natural")
+    assert natural.table(natural.read(DOCS)) in read("natural.md"), "run: python docs/natural.py"
+
+
 def test_every_page_can_be_reached() -> None:
     nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     named = {
