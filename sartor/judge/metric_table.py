@@ -33,7 +33,7 @@ from .prediction_metrics import (
 )
 from .significance import interval
 
-ROOM = 100_000  # numbers of all clients' confusion matrices, and of their curves; with more only the pooled ones are kept
+ROOM = 100_000  # numbers of all clients' confusion matrices, or of their curves; of more only the pooled ones are kept
 NO_PROBABILITIES = "outputs are scores, no probabilities: there is no log loss, Brier score or calibration"
 
 
@@ -51,7 +51,11 @@ def metric_table(
     pooled = {model: together(models[model]) for model in dict.fromkeys(like.values())}
     whole = {model: p for model, p in pooled.items() if _whole(p)}
     ranges = intervals(shown, whole, counts, seed) if whole else {}
-    found = {model: _one(models[model], p, ranges.get(model, {}), names, shown, keep) for model, p in pooled.items()}
+    sizes = [values(["rmse"], p)["rmse"] or 0.0 for p in whole.values()] if kind == NUMBERS else []
+    edges = STEPS * (max(sizes, default=0.0) or 1.0)  # the same for all models: as wide as the worst of them needs
+    found = {
+        model: _one(models[model], p, ranges.get(model, {}), names, shown, keep, edges) for model, p in pooled.items()
+    }
     for model, p in whole.items():
         if kind != NUMBERS and (band := roc_band(p, counts, seed)) is not None:
             found[model]["curves"] |= dict(zip(("roc_low", "roc_high"), band, strict=True))
@@ -67,7 +71,7 @@ def metric_table(
         "samples": samples,
         "level": LEVEL,
         "resamples": draws,
-        "places": {"residuals": STEPS.tolist()} if kind == NUMBERS else {"roc": RATES.round(6).tolist()},
+        "places": {"residuals": edges.tolist()} if kind == NUMBERS else {"roc": RATES.round(6).tolist()},
         "notes": _notes(some, shown, kind),
         "models": {model: found[other] for model, other in like.items()},
     }
@@ -80,9 +84,7 @@ class _Keep(NamedTuple):
     curves: bool
 
 
-def _add_intervals(
-    rows: Sequence[dict[str, Any]], each: Sequence[Predicted], shown: Sequence[str], seed: int
-) -> None:
+def _add_intervals(rows: Sequence[dict[str, Any]], each: Sequence[Predicted], shown: Sequence[str], seed: int) -> None:
     """Each client's own intervals, over its samples."""
     times = client_resamples(len(each))
     for row, p in zip(rows, each, strict=True):
@@ -111,22 +113,22 @@ def _one(
     names: Sequence[str],
     shown: Sequence[str],
     keep: _Keep,
+    edges: np.ndarray,
 ) -> Any:
     """The metrics of one model."""
     found, whole = [values(shown, p) for p in each], values(shown, pooled)
     rows: list[dict[str, Any]] = []
-    size = whole.get("rmse") or 1.0
     for name, p, own in zip(names, each, found, strict=True):
         rows.append({"name": name, "samples": len(p.y), **own})
         if keep.confusions:
             rows[-1]["confusion"] = confusion(p) if _whole(p) else None
         if keep.curves:
-            rows[-1]["curves"] = curves(p, size)
+            rows[-1]["curves"] = curves(p, edges)
             rows[-1]["missing"] = {name: why for name in shown if (why := missing(name, p))}
     return {
         "averaged": {name: _averaged([own[name] for own in found]) for name in shown},
         "pooled": {name: _pooled(one, ranges.get(name)) for name, one in whole.items()},
-        "curves": curves(pooled, size),
+        "curves": curves(pooled, edges),
         "confusion": confusion(pooled) if pooled.kind != NUMBERS and _whole(pooled) else None,
         "reliability": reliability(pooled) if pooled.kind == PROBABILITIES and _whole(pooled) else None,
         "clients": rows,

@@ -1,14 +1,14 @@
-"""Curves of predictions at fixed places: ROC, calibration, fit and residuals, as small for a million samples as for fifty.
+"""Curves of predictions at fixed places, small for any number of samples: ROC, calibration, fit and residuals.
 
-They are read, not computed with: AUROC and the like are metric_intervals.py's, of all samples. A group of samples has at
-least LEAST of them, so no single one can be read off a curve.
+They are looked at, not computed with: AUROC and the like are metric_intervals.py's, of all samples. A group of samples
+has at least LEAST of them, so no single one can be read off a curve.
 
     ROC           share of the second class that is found at each false-positive rate of RATES, where there are two
                   classes; else the mean over the classes that occur, each against the rest: its area is AUROC's
     calibration   of two classes the second one's probability against how often it is true; of more the probability of
                   the most probable class against how often that is right
     fit           numbers: the mean prediction of a group against the mean of what is true, and the residuals' spread
-    residuals     numbers: how many of true − predicted lie between STEPS, in units of a given size
+    residuals     numbers: how many of true − predicted lie between given edges
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from .metric_intervals import LEVEL, drawn
 from .prediction_metrics import NUMBERS, PROBABILITIES, Predicted, missing
 
 RATES = np.linspace(0, 1, 41)  # false-positive rates of a ROC curve
-STEPS = np.arange(-3, 3.25, 0.5)  # edges between residuals, times their pooled root mean square
+STEPS = np.arange(-3, 3.25, 0.5)  # edges between residuals, times their root mean square
 GROUPS, LEAST = 10, 5  # groups of a calibration, and the samples that one has at least
 NUMBERS_OF_ONE = len(RATES) + 3 * GROUPS  # in the curves of one model, at most (a fit has 4 a group, and no ROC)
 _RESAMPLES = 200  # of the band around a ROC curve, which is looked at
 
 
-def curves(p: Predicted, size: float = 1.0) -> dict[str, Any]:
-    """The curves of some predictions, by name; None where one is not defined. `size`: the unit of residuals."""
+def curves(p: Predicted, edges: np.ndarray = STEPS) -> dict[str, Any]:
+    """The curves of some predictions, by name; None where one is not defined. `edges`: between residuals."""
     whole = len(p.y) > 0 and bool(np.isfinite(p.said).all())
     if p.kind == NUMBERS:
-        return {"fit": fit(p) if whole else None, "residuals": residuals(p, size) if whole else None}
+        return {"fit": fit(p) if whole else None, "residuals": residuals(p, edges) if whole else None}
     found = None if missing("auroc", p) else _short(roc(p, np.ones((len(p.y), 1)))[:, 0])
     return {"roc": found} | ({"calibration": calibration(p) if whole else None} if p.kind == PROBABILITIES else {})
 
@@ -82,10 +82,10 @@ def fit(p: Predicted) -> list[list[float]]:
     return [[float(v) for v in (p.said[g].mean(), p.y[g].mean(), off[g].std(), len(g))] for g in _groups(p.said)]
 
 
-def residuals(p: Predicted, size: float) -> list[int]:
-    """How many of true − predicted are below the first of STEPS × size, between each and the next, and above the last."""
-    at = np.searchsorted(STEPS * size, p.y - p.said, side="right")
-    found: list[int] = np.bincount(at, minlength=len(STEPS) + 1).tolist()
+def residuals(p: Predicted, edges: np.ndarray) -> list[int]:
+    """How many of true − predicted lie below the first edge, between each two, and above the last."""
+    at = np.searchsorted(edges, p.y - p.said, side="right")
+    found: list[int] = np.bincount(at, minlength=len(edges) + 1).tolist()
     return found
 
 

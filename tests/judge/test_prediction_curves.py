@@ -1,4 +1,4 @@
-"""Curves at fixed places: by hand on few samples, against scikit-learn on many; and that no sample can be read off them."""
+"""Curves at fixed places: by hand on few samples, against scikit-learn on many; and no sample can be read off them."""
 
 from __future__ import annotations
 
@@ -115,11 +115,11 @@ def test_numbers_by_hand() -> None:
     y = said + np.tile([-2.0, -1.0, 0.0, 1.0, 2.0], 2) + np.repeat([0.0, 1.0], 5)
     p = Predicted(y, said, NUMBERS)
     assert fit(p) == [[1.0, 1.0, pytest.approx(2**0.5), 5.0], [3.0, 4.0, pytest.approx(2**0.5), 5.0]]
-    counts = residuals(p, 1.0)
+    counts = residuals(p, STEPS)
     assert len(counts) == len(STEPS) + 1 and sum(counts) == 10
     by_edge = dict(zip([-np.inf, *STEPS], counts, strict=True))  # a residual on an edge is above it
     assert {edge: n for edge, n in by_edge.items() if n} == {-2: 1, -1: 2, 0: 2, 1: 2, 2: 2, 3: 1}
-    assert residuals(p, 10.0)[6:8] == [3, 7]
+    assert residuals(p, 10 * STEPS)[6:8] == [3, 7]
 
 
 def table_of(clients: int, n: int = 30) -> dict[str, object]:
@@ -146,6 +146,16 @@ def test_an_interval_of_a_client_is_that_of_its_samples() -> None:
     low, high = row["intervals"]["accuracy"]
     error = (row["accuracy"] * (1 - row["accuracy"]) / 200) ** 0.5
     assert (high - low) / 2 == pytest.approx(1.96 * error, rel=0.2)
+
+
+def test_residuals_of_all_models_lie_between_the_same_edges() -> None:
+    """As wide as the worst model needs: a constant error of 2 is its root mean square."""
+    y = np.arange(20.0)
+    models = {"personal": [Predicted(y, y + 0.5, NUMBERS)], "chosen": [Predicted(y, y - 2, NUMBERS)]}
+    found = metric_table(models, ["a"], [], 0)
+    assert found["places"]["residuals"] == pytest.approx(2 * STEPS)
+    at = {m: np.flatnonzero(found["models"][m]["curves"]["residuals"]).tolist() for m in models}
+    assert at == {"personal": [6], "chosen": [9]}  # −0.5 in [−1, 0), and 2 in [2, 3)
 
 
 def test_why_a_client_has_no_curve_is_said() -> None:
