@@ -1,7 +1,7 @@
 """Curves of predictions at fixed places, small for any number of samples: ROC, calibration, fit and residuals.
 
 They are looked at, not computed with: AUROC and the like are metric_intervals.py's, of all samples. A group of samples
-has at least LEAST of them, so no single one can be read off a curve.
+has at least LEAST of them: a curve holds no sample's own numbers.
 
     ROC           share of the second class that is found at each false-positive rate of RATES, where there are two
                   classes; else the mean over the classes that occur, each against the rest: its area is AUROC's

@@ -74,6 +74,9 @@ def test_everything_is_drawn(page: chromium.Page) -> None:
     there = set(page.run("[...document.querySelectorAll('figure.chart')].map(f => f.dataset.name)"))
     assert there == {
         "clients",
+        "roc",
+        "calibration",
+        "pair",
         "accuracy",
         "loss",
         "robustness",
