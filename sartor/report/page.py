@@ -67,8 +67,9 @@ def sections(material: Material) -> list[Section]:
     return [s for s in found if s is not None and s.parts]
 
 
-def html_of(title: str, shown: Sequence[Section], lead: Sequence[Words], live: bool = False) -> str:
-    """A page of these sections. A live one may ask its own server for news, and nobody else."""
+def html_of(title: str, shown: Sequence[Section], lead: Sequence[Words], live: str = "") -> str:
+    """A page of these sections. A live one (its mark says which parts it has) may ask its own server for news, and
+    nobody else."""
     library, own = plotly(), "\n".join(map(_text, SCRIPTS))
     charts = library is not None
     first = [*lead] if charts else [*lead, Words(MISSING, "warn")]
@@ -97,7 +98,8 @@ def html_of(title: str, shown: Sequence[Section], lead: Sequence[Words], live: b
     asks = "asks only the program on this machine that serves it" if live else "asks nobody for anything"
     body += f"<footer>Made by Sartor. This page holds everything that it shows and {asks}.</footer>"
     code = "".join(f"<script>{text}</script>" for text in scripts)
-    return f"{head}<body{' data-live=1' if live else ''}>{body}{code}</body></html>\n"
+    mark = f' data-live="{live}"' if live else ""
+    return f"{head}<body{mark}>{body}{code}</body></html>\n"
 
 
 def _digest(script: str) -> str:

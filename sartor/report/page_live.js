@@ -21,8 +21,7 @@
       state = await answer.json();
     } catch (e) { return; } // the server has gone: what was seen last stays
     document.title = document.querySelector("h1").textContent = state.title;
-    if (state.parts !== document.body.dataset.parts && document.body.dataset.parts) { location.reload(); return; }
-    document.body.dataset.parts = state.parts;
+    if (state.parts !== document.body.dataset.live) { location.reload(); return; } // it has other parts now
     const lead = document.getElementById("lead");
     lead.replaceChildren(...state.lead.map(([text, kind]) => {
       const p = document.createElement("p");
