@@ -19,7 +19,7 @@ demo: setup
 
 # One thread for each of the two test processes: they share two cores. And what one process has compiled, the next reads.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
-test: check
+test: check axe
 	$(PYTEST) -n 2 --dist worksteal
 
 # Then what takes longer: whole tables of cases, a Ray cluster, a federation, and runs that must give the same bits as ever.
@@ -60,6 +60,17 @@ deploy-check: setup $(HELM)
 	SARTOR_HELM=$(CURDIR)/$(HELM) $(PYTEST) tests/deploy
 	rm -rf build/deploy/root
 	sh deploy/check.sh build/deploy/root
+
+# axe-core, for tests/report/test_access.py. Of its packages this one has it inside, and nothing of it is installed.
+# Without it those tests are skipped.
+.PHONY: axe
+WITH_AXE := axe-playwright-python==0.1.8
+AXE := build/axe/axe.min.js
+axe: $(AXE)
+$(AXE):
+	mkdir -p build/axe
+	-$(PYTHON) -m pip download --quiet --no-deps --dest build/axe $(WITH_AXE) && \
+	    $(PYTHON) -m zipfile -e build/axe/*.whl build/axe && mv build/axe/axe_playwright_python/axe.min.js $(AXE)
 
 # The pictures of the report in docs/, with Chromium, from a real comparison.
 .PHONY: report-shots

@@ -19,11 +19,17 @@ LEVEL = 0.95
 MOST, LEAST = 1000, 100  # resamples
 _WORK = 1 << 25  # samples times classes times resamples
 _AT_ONCE = 1 << 21  # numbers that are held at once
+_OF_CLIENTS = 20_000  # resamples of all clients together, where each has intervals of its own
 
 
 def resamples(samples: int, classes: int | None) -> int:
     """How many resamples are drawn: as many as take a second or so."""
     return int(np.clip(_WORK // max(1, samples * (classes or 1)), LEAST, MOST))
+
+
+def client_resamples(clients: int) -> int:
+    """The same for each client's own interval."""
+    return int(np.clip(_OF_CLIENTS // max(1, clients), LEAST, MOST))
 
 
 def drawn(counts: np.ndarray, times: int, seed: int) -> Iterator[np.ndarray]:
@@ -40,17 +46,19 @@ def drawn(counts: np.ndarray, times: int, seed: int) -> Iterator[np.ndarray]:
 
 
 def intervals(
-    names: Sequence[str], models: Mapping[str, Predicted], counts: np.ndarray, seed: int
+    names: Sequence[str], models: Mapping[str, Predicted], counts: np.ndarray, seed: int, times: int | None = None
 ) -> dict[str, dict[str, tuple[float, float]]]:
     """By model and metric the percentile interval of its value over all clients' samples, which lie one client after
-    the other and are the same for all models; a metric that most resamples do not define has none."""
+    the other and are the same for all models; a metric that most resamples do not define has none. `times`: how many
+    resamples, in place of what `resamples` says."""
     found: dict[str, list[dict[str, np.ndarray]]] = {model: [] for model in models}
     some = next(iter(models.values()))
-    times = resamples(len(some.y), None if some.kind == NUMBERS else some.said.shape[1])
+    times = times or resamples(len(some.y), None if some.kind == NUMBERS else some.said.shape[1])
+    known = {model: [name for name in names if not missing(name, p)] for model, p in models.items()}
     for w in drawn(counts, times, seed):
         for model, p in models.items():
-            found[model].append(weighted(names, p, w))
-    return {model: _ranges(names, each, times) for model, each in found.items()}
+            found[model].append(weighted(known[model], p, w))
+    return {model: _ranges(known[model], each, times) for model, each in found.items()}
 
 
 def _ranges(names: Sequence[str], found: Sequence[dict[str, np.ndarray]], times: int) -> dict[str, tuple[float, float]]:

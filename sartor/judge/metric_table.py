@@ -3,17 +3,22 @@
 Averaged: every client counts alike, and the interval is over clients (who else might have taken part?). Pooled: every
 sample counts alike, and the interval is over each client's samples. A client for which a metric is not defined is left
 out of its mean and counted.
+
+Beside the numbers are curves at fixed places (prediction_curves.py), pooled and of each client, and of each client's
+chosen model an interval over its own samples. What is kept of every client is bounded: of very many clients there are
+numbers only.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .metric_intervals import LEVEL, MOST, intervals, resamples, values
+from .metric_intervals import LEVEL, MOST, client_resamples, intervals, resamples, values
+from .prediction_curves import NUMBERS_OF_ONE, RATES, STEPS, curves, roc_band
 from .prediction_metrics import (
     METRICS,
     NUMBERS,
@@ -28,7 +33,7 @@ from .prediction_metrics import (
 )
 from .significance import interval
 
-ROOM = 100_000  # numbers of all clients' confusion matrices; with more of them only the pooled one is kept
+ROOM = 100_000  # numbers of all clients' confusion matrices, or of their curves; of more only the pooled ones are kept
 NO_PROBABILITIES = "outputs are scores, no probabilities: there is no log loss, Brier score or calibration"
 
 
@@ -38,15 +43,25 @@ def metric_table(
     """What metrics.json holds of predictions by model and client; `names` are the clients', `class_names` in the order
     of the classes (none for numbers)."""
     some = next(each for each in models.values())
-    kind, classes = some[0].kind, (len(class_names) or None)
-    shown, samples = fitting(kind, classes), sum(len(p.y) for p in some)
+    kind, classes, counts = some[0].kind, (len(class_names) or None), np.array([len(p.y) for p in some])
+    shown, samples = fitting(kind, classes), int(counts.sum())
     wide = max((p.said.shape[1] for p in some), default=0) if kind != NUMBERS else 0
-    small = kind != NUMBERS and len(some) * wide**2 <= ROOM
+    keep = _Keep(kind != NUMBERS and len(some) * wide**2 <= ROOM, len(some) * NUMBERS_OF_ONE <= ROOM)
     like = {model: next(other for other in models if models[other] is models[model]) for model in models}
     pooled = {model: together(models[model]) for model in dict.fromkeys(like.values())}
     whole = {model: p for model, p in pooled.items() if _whole(p)}
-    ranges = intervals(shown, whole, np.array([len(p.y) for p in some]), seed) if whole else {}
-    found = {model: _one(models[model], p, ranges.get(model, {}), names, shown, small) for model, p in pooled.items()}
+    ranges = intervals(shown, whole, counts, seed) if whole else {}
+    sizes = [values(["rmse"], p)["rmse"] or 0.0 for p in whole.values()] if kind == NUMBERS else []
+    edges = STEPS * (max(sizes, default=0.0) or 1.0)  # the same for all models: as wide as the worst of them needs
+    found = {
+        model: _one(models[model], p, ranges.get(model, {}), names, shown, keep, edges) for model, p in pooled.items()
+    }
+    for model, p in whole.items():
+        if kind != NUMBERS and (band := roc_band(p, counts, seed)) is not None:
+            found[model]["curves"] |= dict(zip(("roc_low", "roc_high"), band, strict=True))
+    if keep.curves and "chosen" in models:
+        _add_intervals(found[like["chosen"]]["clients"], models["chosen"], shown, seed)
+    draws = {"averaged": MOST, "pooled": resamples(samples, wide or None), "client": client_resamples(len(some))}
     return {
         "kind": kind,
         "metrics": {name: {"title": METRICS[name].title, "higher": METRICS[name].higher} for name in shown},
@@ -55,10 +70,26 @@ def metric_table(
         "clients": len(some),
         "samples": samples,
         "level": LEVEL,
-        "resamples": {"averaged": MOST, "pooled": resamples(samples, wide or None)},
+        "resamples": draws,
+        "places": {"residuals": edges.tolist()} if kind == NUMBERS else {"roc": RATES.round(6).tolist()},
         "notes": _notes(some, shown, kind),
         "models": {model: found[other] for model, other in like.items()},
     }
+
+
+class _Keep(NamedTuple):
+    """What is kept of every client."""
+
+    confusions: bool
+    curves: bool
+
+
+def _add_intervals(rows: Sequence[dict[str, Any]], each: Sequence[Predicted], shown: Sequence[str], seed: int) -> None:
+    """Each client's own intervals, over its samples."""
+    times = client_resamples(len(each))
+    for row, p in zip(rows, each, strict=True):
+        if _whole(p):
+            row["intervals"] = intervals(shown, {"own": p}, np.array([len(p.y)]), seed, times)["own"]
 
 
 def _notes(each: Sequence[Predicted], shown: Sequence[str], kind: str) -> list[str]:
@@ -81,18 +112,23 @@ def _one(
     ranges: Mapping[str, tuple[float, float]],
     names: Sequence[str],
     shown: Sequence[str],
-    small: bool,
+    keep: _Keep,
+    edges: np.ndarray,
 ) -> Any:
     """The metrics of one model."""
-    found = [values(shown, p) for p in each]
+    found, whole = [values(shown, p) for p in each], values(shown, pooled)
     rows: list[dict[str, Any]] = []
     for name, p, own in zip(names, each, found, strict=True):
         rows.append({"name": name, "samples": len(p.y), **own})
-        if small:
-            rows[-1]["confusion"] = confusion(p) if len(p.y) and _whole(p) else None
+        if keep.confusions:
+            rows[-1]["confusion"] = confusion(p) if _whole(p) else None
+        if keep.curves:
+            rows[-1]["curves"] = curves(p, edges)
+            rows[-1]["missing"] = {name: why for name in shown if (why := missing(name, p))}
     return {
         "averaged": {name: _averaged([own[name] for own in found]) for name in shown},
-        "pooled": {name: _pooled(one, ranges.get(name)) for name, one in values(shown, pooled).items()},
+        "pooled": {name: _pooled(one, ranges.get(name)) for name, one in whole.items()},
+        "curves": curves(pooled, edges),
         "confusion": confusion(pooled) if pooled.kind != NUMBERS and _whole(pooled) else None,
         "reliability": reliability(pooled) if pooled.kind == PROBABILITIES and _whole(pooled) else None,
         "clients": rows,

@@ -10,7 +10,7 @@ import numpy as np
 from ..judge.metrics import SHOWN
 from . import chart_style
 from .entries import Material, ReportEntry, RunFolder
-from .pieces import Chart, Section, Table, Words, plain, short
+from .pieces import Chart, Section, Shown, Table, Words, plain, short
 from .terminal import number, takes
 
 MODELS = ("local", *SHOWN)
@@ -152,7 +152,11 @@ def _table(run: RunFolder) -> Table:
     parts = ("train", "validation", "test")
     models = [m for m in SHOWN if f"{m}_test_accuracy" in run.clients[0]]
     rows = [
-        [r["name"], *(r[p] for p in parts), *(number(r.get(f"{m}_test_accuracy")) for m in models), takes(r)]
+        [r["name"], *(r[p] for p in parts), *(_score(r.get(f"{m}_test_accuracy")) for m in models), takes(r)]
         for r in run.clients
     ]
-    return Table(["client", *parts, *models, "takes"], rows, id="each-client")
+    return Table(["client", *parts, *models, "takes"], rows, id="each-client", find="client")
+
+
+def _score(value: float | None) -> Shown:
+    return Shown(number(value), value)

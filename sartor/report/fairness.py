@@ -25,7 +25,7 @@ def section(material: Material) -> Section | None:
         parts.append(chart)
     rows = _rows(material)
     if rows:
-        parts.append(Table(["", *HEADS], rows, id="fairness-table"))
+        parts.append(Table(["model" if material.comparison is None else "method", *HEADS], rows, id="fairness-table"))
         said = "Over benign clients. Pooled: over all test samples. All clients alike: Jain 1, Gini 0, entropy log n."
         parts.append(Words(said, "soft"))
     return Section("fairness", "How evenly accuracy is spread", parts) if parts else None

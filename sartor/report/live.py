@@ -39,7 +39,7 @@ HEADERS = {
 def page(folder: Path) -> str:
     """The page as it is now; its script asks for `state` and brings it up to date."""
     title, lead, sections = _now(folder)
-    return html_of(title, sections, lead, live=True)
+    return html_of(title, sections, lead, live=_mark(sections))
 
 
 def state(folder: Path) -> dict[str, Any]:
@@ -48,9 +48,15 @@ def state(folder: Path) -> dict[str, Any]:
     parts = [part for section in sections for part in section.parts]
     charts = {p.name: p.island() for p in parts if isinstance(p, Chart)}
     tables = {p.id: [[_cell(c) for c in row] for row in p.rows] for p in parts if isinstance(p, Table)}
-    names = json.dumps([sorted(charts), sorted(tables)])
-    mark = hashlib.sha256(names.encode()).hexdigest()[:16]
-    return {"title": title, "parts": mark, "lead": [[w.text, w.kind] for w in lead], "charts": charts, "tables": tables}
+    said = [[w.text, w.kind] for w in lead]
+    return {"title": title, "parts": _mark(sections), "lead": said, "charts": charts, "tables": tables}
+
+
+def _mark(sections: list[Section]) -> str:
+    """The same for pages with the same parts: one that has others is loaded anew."""
+    parts = [part for section in sections for part in section.parts]
+    names = [p.name if isinstance(p, Chart) else p.id for p in parts if isinstance(p, Chart | Table)]
+    return hashlib.sha256(json.dumps(names).encode()).hexdigest()[:16]
 
 
 def _cell(value: Any) -> list[str | None]:

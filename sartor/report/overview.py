@@ -145,23 +145,6 @@ def _methods(rows: Sequence[dict[str, Any]]) -> Table:
     )
 
 
-def by_client(material: Material, most: int = 100) -> Section | None:
-    """Each client's chosen model under each method."""
-    rows = material.comparison.by_client() if material.comparison is not None else []
-    if not rows:
-        return None
-    methods = list(dict.fromkeys(k for r in rows for k in r if k != "client"))
-    cells = [[r["client"], *(_number(r.get(m)) for m in methods)] for r in rows[:most]]
-    parts: list[Part] = [Table(["client", *methods], cells, id="by-client", summary="Show the table")]
-    if len(rows) > most:
-        parts.append(Words(f"The first {most} of {len(rows)}; all are in clients.json.", "soft"))
-    return Section("by-method", "Each client's chosen model, by method", parts)
-
-
-def _number(value: float | None) -> Shown:
-    return Shown("-" if value is None else f"{value:.3f}", value)
-
-
 def significance(material: Material, most: int = 60) -> Section | None:
     """The verdict in words, and a table of the tests."""
     found = material.found

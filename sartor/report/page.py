@@ -22,6 +22,7 @@ from . import (
     curves,
     fairness,
     overview,
+    pairs,
     prediction_metrics,
     repeat,
     robustness,
@@ -31,6 +32,7 @@ from .entries import Material
 from .material import read
 from .pieces import Section, Words, written
 
+SCRIPTS = ("page_tables.js", "page_charts.js", "page_clients.js", "page_live.js")  # one script, in this order
 MISSING = "The charts are left out as Plotly is not installed (pip install plotly); the numbers are here."
 
 
@@ -54,7 +56,7 @@ def sections(material: Material) -> list[Section]:
         prediction_metrics.section(material),
         curves.section(material),
         fairness.section(material),
-        overview.by_client(material),
+        pairs.section(material),
         overview.significance(material),
         collaboration.section(material),
         skew.section(material),
@@ -65,9 +67,10 @@ def sections(material: Material) -> list[Section]:
     return [s for s in found if s is not None and s.parts]
 
 
-def html_of(title: str, shown: Sequence[Section], lead: Sequence[Words], live: bool = False) -> str:
-    """A page of these sections. A live one may ask its own server for news, and nobody else."""
-    library, own = plotly(), _text("page.js")
+def html_of(title: str, shown: Sequence[Section], lead: Sequence[Words], live: str = "") -> str:
+    """A page of these sections. A live one (its mark says which parts it has) may ask its own server for news, and
+    nobody else."""
+    library, own = plotly(), "\n".join(map(_text, SCRIPTS))
     charts = library is not None
     first = [*lead] if charts else [*lead, Words(MISSING, "warn")]
     words = "".join(f'<p class="{w.kind}">{html.escape(w.text)}</p>' for w in first)
@@ -95,7 +98,8 @@ def html_of(title: str, shown: Sequence[Section], lead: Sequence[Words], live: b
     asks = "asks only the program on this machine that serves it" if live else "asks nobody for anything"
     body += f"<footer>Made by Sartor. This page holds everything that it shows and {asks}.</footer>"
     code = "".join(f"<script>{text}</script>" for text in scripts)
-    return f"{head}<body{' data-live=1' if live else ''}>{body}{code}</body></html>\n"
+    mark = f' data-live="{live}"' if live else ""
+    return f"{head}<body{mark}>{body}{code}</body></html>\n"
 
 
 def _digest(script: str) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-MOST = 300  # rows of a table behind a chart; its CSV has all
+MOST = 100  # rows of a table behind a chart; its CSV has all
+FIRST = 50  # rows of a table of clients that are in the page as it is; its script has all of them
 
 
 class Shown(NamedTuple):
@@ -46,6 +47,8 @@ class Table:
     rows: Sequence[Sequence[Any]]
     id: str = ""
     summary: str = ""  # folded away below this, where there is one
+    find: str = ""  # what its first column names ("client"): one can look for it, and there may be ten thousand
+    pick: bool = False  # a click on the name picks the client whose curves are shown
 
 
 @dataclass(frozen=True)
@@ -62,15 +65,36 @@ class Chart:
     rows: Sequence[Sequence[Any]]
     switches: Mapping[str, Sequence[str]] = field(default_factory=dict)
     height: int = 380
+    half: bool = False  # of the page's width, where there is room for two
+    # By variant, for each client of the page's picker: what changes in each trace (None: it has none), and a note.
+    clients: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
 
     def island(self) -> dict[str, Any]:
         """What the page's script needs."""
         switches = [{"label": k, "values": list(v)} for k, v in self.switches.items()]
         table = {"head": list(self.head), "rows": [list(r) for r in self.rows]}
-        return {"switches": switches, "variants": self.variants, "height": self.height, "table": table}
+        own = {} if self.clients is None else {"clients": self.clients}
+        return {"switches": switches, "variants": self.variants, "height": self.height, "table": table, **own}
 
 
-Part = Words | CodeBlock | Table | Chart
+@dataclass(frozen=True)
+class Picker:
+    """Where a client is picked, whose metrics and curves then stand in place of the pooled ones."""
+
+    head: Sequence[str]  # of its card
+    about: Mapping[str, Any]  # what the page's script needs
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two entries, client by client: which two can be chosen."""
+
+    chart: Chart
+    table: Table
+    about: Mapping[str, Any]
+
+
+Part = Words | CodeBlock | Table | Chart | Picker | Pair
 
 
 @dataclass(frozen=True)
@@ -115,19 +139,24 @@ def _finite(value: Any) -> Any:
 
 def written(section: Section, charts: bool = True) -> str:
     """A section as HTML; without `charts` the numbers behind them are shown in their place."""
-    inside = "".join(_part(part, charts) for part in section.parts)
+    inside = "".join(_part(part, section.title, charts) for part in section.parts)
     title = plain(section.title)
-    return f'<section id="{section.id}"><h2>{title}</h2>{inside}</section>'
+    mark = f"{section.id}-title"
+    return f'<section id="{section.id}" aria-labelledby="{mark}"><h2 id="{mark}">{title}</h2>{inside}</section>'
 
 
-def _part(part: Part, charts: bool) -> str:
+def _part(part: Part, label: str, charts: bool) -> str:
     if isinstance(part, Words):
         kind = f' class="{part.kind}"' if part.kind else ""
         return f"<p{kind}>{plain(part.text)}</p>"
     if isinstance(part, CodeBlock):
-        return _folded(f"<pre>{plain(part.text)}</pre>", part.summary)
+        return _folded(f'<pre tabindex="0">{plain(part.text)}</pre>', part.summary)
     if isinstance(part, Table):
-        return _folded(_table(part.head, part.rows, part.id), part.summary)
+        return _folded(_table(part, part.summary or label), part.summary)
+    if isinstance(part, Picker):
+        return _picker(part)
+    if isinstance(part, Pair):
+        return _pair(part, label, charts)
     return _chart(part, charts)
 
 
@@ -135,14 +164,45 @@ def _folded(inside: str, summary: str, more: str = "") -> str:
     return f"<details{more}><summary>{plain(summary)}</summary>{inside}</details>" if summary else inside
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], id: str = "") -> str:
-    top = "".join(f'<th scope="col"><button type="button">{plain(h)}</button></th>' for h in head)
+def _table(table: Table, label: str) -> str:
+    top = "".join(f'<th scope="col"><button type="button">{plain(h)}</button></th>' for h in table.head)
+    rows = table.rows[:FIRST] if table.find else table.rows
     lines = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
-    mark = f' id="{id}"' if id else ""
+    mark = f' id="{table.id}"' if table.id else ""
+    mark += ' data-pick="1"' if table.pick else ""
+    some = len(table.rows) - len(rows)
+    rest = f"<noscript><p>{some} more rows are shown with JavaScript.</p></noscript>" if some else ""
     return (
-        f'<div class="wide" tabindex="0"><table class="sortable"{mark}><thead><tr>{top}</tr></thead>'
-        f"<tbody>{lines}</tbody></table></div>"
+        f'<div class="wide{" tall" if table.find else ""}" tabindex="0" role="group" aria-label="{_quoted(label)}">'
+        f'<table class="sortable"{mark}><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>'
+        f"{_rows(table) if table.find else ''}{rest}"
     )
+
+
+def _rows(table: Table) -> str:
+    """All rows for the page's script: names and numbers, with the digits that each column is shown with."""
+    columns = [_column([row[i] for row in table.rows]) for i in range(len(table.head))]
+    rows = [list(row) for row in zip(*(values for _, values in columns), strict=True)]
+    about = {"find": table.find, "digits": [digits for digits, _ in columns], "rows": rows}
+    return _island(about, table.id)
+
+
+def _column(cells: Sequence[Any]) -> tuple[int | None, list[Any]]:
+    """The digits of a column of numbers, None for texts, and its values."""
+    values = [cell.value if isinstance(cell, Shown) else cell for cell in cells]
+    if all(v is None or (isinstance(v, int) and not isinstance(v, bool)) for v in values):
+        return 0, values
+    if all(isinstance(c, Shown) and (c.value is None or c.text == f"{c.value:.3f}") for c in cells):
+        return 3, values
+    return None, [cell.text if isinstance(cell, Shown) else text_of(cell) for cell in cells]
+
+
+def _island(value: Any, name: str) -> str:
+    return f'<script type="application/json" data-table="{name}">{safe_json(value)}</script>'
+
+
+def _quoted(text: str) -> str:
+    return html.escape(" ".join(text.split()), quote=True)
 
 
 def _cell(value: Any) -> str:
@@ -162,11 +222,31 @@ def text_of(value: Any) -> str:
 def _chart(chart: Chart, charts: bool) -> str:
     rows = chart.rows[:MOST]
     rest = "" if len(chart.rows) <= MOST else f"<p>The first {MOST} of {len(chart.rows)} rows; the CSV has all.</p>"
-    numbers = _folded(_table(chart.head, rows) + rest, "The numbers", "" if charts else " open")
-    label = html.escape(chart.caption, quote=True)
+    table = _table(Table(chart.head, rows), f"The numbers of the chart {chart.name}")
+    numbers = _folded(table + rest, "The numbers", "" if charts else " open")
+    kind = "chart half" if chart.half else "chart"
     return (
-        f'<figure class="chart" id="chart-{chart.name}" data-name="{chart.name}"><div class="switches"></div>'
-        f'<p class="note"></p><div class="plot" role="img" aria-label="{label}"></div>'
+        f'<figure class="{kind}" id="chart-{chart.name}" data-name="{chart.name}"><div class="switches"></div>'
+        f'<p class="note" role="status"></p><div class="plot" role="img" aria-label="{_quoted(chart.caption)}"></div>'
         f'<figcaption>{plain(chart.caption)} <button type="button" class="csv">CSV</button></figcaption>'
         f'{numbers}<script type="application/json">{safe_json(chart.island())}</script></figure>'
+    )
+
+
+def _picker(picker: Picker) -> str:
+    top = "".join(f'<th scope="col">{plain(h)}</th>' for h in picker.head)
+    return (
+        '<div class="picker"><label>Show the curves of '
+        '<select><option value="-1">all clients, pooled</option></select></label>'
+        '<p class="note" role="status"></p><div class="wide card" tabindex="0" role="group" aria-label="Metrics of the '
+        f'client" hidden><table><thead><tr>{top}</tr></thead><tbody></tbody></table></div>'
+        f"{_island(picker.about, 'picker')}</div>"
+    )
+
+
+def _pair(pair: Pair, label: str, charts: bool) -> str:
+    return (
+        '<div class="pair"><p class="switches"><label>Compare <select></select></label> <label>with <select></select>'
+        f'</label></p><p class="note" role="status"></p>{_island(pair.about, "pair")}{_chart(pair.chart, charts)}'
+        f"{_table(pair.table, label)}</div>"
     )

@@ -1,4 +1,5 @@
-"""Metrics that practitioners use: averaged over clients and pooled over samples, by client, calibration, confusions."""
+"""Metrics that practitioners use: averaged over clients and pooled over samples, and by client; class_charts.py and
+number_charts.py have the curves and confusions below them."""
 
 from __future__ import annotations
 
@@ -8,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from ..judge.metrics import BEST_FIRST, SHOWN
-from . import chart_style
+from . import chart_style, class_charts, compared_curves, number_charts
 from .entries import Material
-from .pieces import Chart, Part, Section, Shown, Table, Words, plain, short
+from .pieces import Chart, Part, Picker, Section, Shown, Table, Words, plain
 from .terminal import number, ranged
 
-MOST = 100  # clients in the table; the CSV has all
 ROOM = 20_000  # rows of numbers of clients
-CLASSES = 30  # that a confusion matrix is drawn of
+POINTS = 500  # clients that are drawn each; of more only the box, without points
 HOW = {"averaged": "averaged over clients", "pooled": "pooled over samples"}
 
 
@@ -28,11 +28,15 @@ def section(material: Material) -> Section | None:
         return None
     table = tables[0]
     parts: list[Part] = [_overview(table), *_said(table), _by_client(table), _clients(table)]
-    if table["kind"] == "probabilities":
-        parts.append(_calibration(table))
-    if 0 < len(table["class_names"]) <= CLASSES and any(m["confusion"] for m in table["models"].values()):
-        parts.append(_confusion(table))
-    return Section("metrics", "Metrics", parts)
+    found = [class_charts.roc(table), class_charts.calibration(table), class_charts.confusion(table)]
+    found += [number_charts.fit(table), number_charts.residuals(table)]
+    charts = [chart for chart in found if chart is not None]
+    if any(chart.clients is not None for chart in charts):
+        few = "A client's intervals are over its own test samples: of few they are too narrow, and of a value that no "
+        parts += [_picker(table), Words(few + "resample changes (an accuracy of 1) they have no width.", "soft")]
+    elif charts and table["clients"] > 1:
+        parts.append(Words("Curves are of all clients' samples, pooled; this run has none by client.", "soft"))
+    return Section("metrics", "Metrics", [*parts, *charts])
 
 
 def _said(table: Mapping[str, Any]) -> list[Words]:
@@ -68,11 +72,45 @@ def _overview(table: Mapping[str, Any]) -> Table:
 
 def _clients(table: Mapping[str, Any]) -> Table:
     """The chosen model of each client."""
-    rows = table["models"]["chosen"]["clients"][:MOST]
+    rows = table["models"]["chosen"]["clients"]
     cells = [[r["name"], r["samples"], *(Shown(number(r[n]), r[n]) for n in table["metrics"])] for r in rows]
-    count = len(table["models"]["chosen"]["clients"])
-    which = f"The chosen model of each client ({'the first ' if count > MOST else ''}{min(count, MOST)})"
-    return Table(["client", "test samples", *_titles(table)], cells, id="client-metrics-table", summary=which)
+    return Table(
+        ["client", "test samples", *_titles(table)],
+        cells,
+        id="client-metrics-table",
+        summary=f"The chosen model of each client ({len(rows)})",
+        find="client",
+        pick="curves" in rows[0],
+    )
+
+
+def _picker(table: Mapping[str, Any]) -> Picker:
+    """Each client's metrics by model; of the chosen one with intervals over its own samples."""
+    models = _models(table, BEST_FIRST)
+    chosen = table["models"]["chosen"]["clients"]
+    titles = {name: about["title"] for name, about in table["metrics"].items()}
+    ranges = [[(r.get("intervals") or {}).get(name) for name in titles] for r in chosen]
+    reasons = [_reasons(r.get("missing") or {}, titles) for r in chosen]
+    about = {
+        "names": [r["name"] for r in chosen],
+        "samples": [r["samples"] for r in chosen],
+        "metrics": list(titles.values()),
+        "models": list(models),
+        "values": [[[r[name] for name in titles] for r in found["clients"]] for found in models.values()],
+        "intervals": ranges,
+        "missing": reasons,
+    }
+    head = [f"{m} [{table['level']:.0%} interval]" if m == "chosen" else m for m in models]
+    return Picker(["metric", *head], about)
+
+
+def _reasons(missing: Mapping[str, str], titles: Mapping[str, str]) -> str:
+    """What a client lacks, and why: "Not defined: AUROC, AUPRC (one class only)."."""
+    by_reason: dict[str, list[str]] = {}
+    for name, why in missing.items():
+        by_reason.setdefault(why, []).append(titles.get(name, name))
+    said = [f"{', '.join(names)} ({why})" for why, names in by_reason.items()]
+    return f"Not defined: {'; '.join(said)}." if said else ""
 
 
 def _by_client(table: Mapping[str, Any]) -> Chart:
@@ -82,19 +120,14 @@ def _by_client(table: Mapping[str, Any]) -> Chart:
         data = []
         for model, found in _models(table).items():
             each = [(r["name"], r[name]) for r in found["clients"] if r[name] is not None]
-            if not each:
-                continue
-            trace: dict[str, Any] = {"type": "box", "name": model, "x": [v for _, v in each], "boxpoints": "all"}
-            trace |= {"y": [model] * len(each), "orientation": "h"}
-            trace |= {"jitter": 0.5, "pointpos": 0, "customdata": [plain(n) for n, _ in each], "line": {"width": 1.5}}
-            trace |= {"marker": {"color": chart_style.MODEL_MARKS[model]["color"], "size": 5}, "hoveron": "points"}
-            trace |= {"fillcolor": "--soft 0.08", "hovertemplate": "%{customdata}: %{x:.3f}<extra></extra>"}
-            data.append(trace)
+            if each:
+                data.append(_box(model, each))
         if not data:  # no client has a value
             continue
         better = "higher" if about["higher"] else "lower"
         axis = {"title": {"text": f"{about['title']} on test data (the {better} the better)"}}
         variants[about["title"]] = {"data": data, "layout": {"xaxis": axis, "showlegend": False}}
+    many = table["clients"] > POINTS
     rows = [
         [model, r["name"], r["samples"], *(r[n] for n in table["metrics"])]
         for model, found in _models(table, BEST_FIRST).items()
@@ -102,7 +135,8 @@ def _by_client(table: Mapping[str, Any]) -> Chart:
     ][:ROOM]
     return Chart(
         "client-metrics",
-        "Every client's value, by model: a point is a client, a box holds the middle half of them.",
+        "Every client's value, by model: a point is a client, a box holds the middle half of them."
+        + (" Of so many clients only the box is drawn, its whiskers from the lowest to the highest." if many else ""),
         variants,
         ["model", "client", "test samples", *_titles(table)],
         rows,
@@ -111,79 +145,8 @@ def _by_client(table: Mapping[str, Any]) -> Chart:
     )
 
 
-def _calibration(table: Mapping[str, Any]) -> Chart:
-    """How often predictions of some confidence are right."""
-    line = {"color": "--soft", "width": 1, "dash": "dot"}
-    data: list[dict[str, Any]] = [{"x": [0, 1], "y": [0, 1], "mode": "lines", "line": line, "name": "as sure as right"}]
-    rows = []
-    for model, found in _models(table).items():
-        bins = found["reliability"] or []
-        most = max((b["samples"] for b in bins), default=1)
-        mark = {**chart_style.MODEL_MARKS[model], "size": [6 + 14 * (b["samples"] / most) ** 0.5 for b in bins]}
-        colour = chart_style.MODEL_MARKS[model]["color"]
-        dash = {"color": colour, "dash": chart_style.MODEL_DASHES[model], "width": 2}
-        trace: dict[str, Any] = {"x": [b["confidence"] for b in bins], "y": [b["right"] for b in bins], "name": model}
-        trace |= {"mode": "lines+markers", "marker": mark, "line": dash, "customdata": [b["samples"] for b in bins]}
-        data.append(trace | {"hovertemplate": "%{x:.2f} sure, %{y:.2f} right, %{customdata} samples"})
-        rows += [[model, *(b[k] for k in ("from", "to", "confidence", "right", "samples"))] for b in bins]
-    least = max(0.0, min((min(row[3], row[4]) for row in rows), default=0.0) - 0.05)
-    across, up = (
-        {"title": {"text": text}, "range": [least, 1.02]}
-        for text in ("probability of the predicted class", "share that is right")
-    )
-    axes = {"xaxis": across, "yaxis": up}
-    return Chart(
-        "calibration",
-        "Calibration of the pooled test samples: below the dotted line a model is surer than it should be. A mark's "
-        "area is the number of samples.",
-        {"": {"data": data, "layout": axes}},
-        ["model", "from", "to", "probability", "share right", "samples"],
-        rows,
-    )
-
-
-def _confusion(table: Mapping[str, Any]) -> Chart:
-    """Which classes are taken for which, of the pooled samples."""
-    names = table["class_names"]
-    found = {m: v["confusion"] for m, v in _models(table, BEST_FIRST).items() if v["confusion"] is not None}
-    variants = {model: _heat(np.array(counts), names) for model, counts in found.items()}
-    rows = [
-        [model, names[i], names[j], int(counts[i][j])]
-        for model, counts in found.items()
-        for i in range(len(names))
-        for j in range(len(names))
-    ]
-    return Chart(
-        "confusion",
-        "Confusions of the pooled test samples: how many of each class (rows) are predicted to be of each (columns). "
-        "The shade is the share of the row.",
-        variants if len(variants) > 1 else {"": next(iter(variants.values()))},
-        ["model", "true class", "predicted class", "samples"],
-        rows,
-        {"model": list(variants)} if len(variants) > 1 else {},
-    )
-
-
-def _heat(counts: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
-    share = counts / np.maximum(1, counts.sum(1, keepdims=True))
-    places = list(range(len(names)))
-    trace: dict[str, Any] = {"type": "heatmap", "x": places, "y": places, "z": share.tolist(), "colorscale": "Cividis"}
-    full = [plain(name) for name in names]
-    hover = [
-        [f"{row} taken for {column}: {counts[i, j]}" for j, column in enumerate(full)] for i, row in enumerate(full)
-    ]
-    trace |= {"customdata": hover, "hovertemplate": "%{customdata}<extra></extra>", "zmin": 0, "zmax": 1}
-    trace |= {"text": counts.tolist(), "texttemplate": "%{text}", "xgap": 1, "ygap": 1}
-    trace["colorbar"] = {"thickness": 12, "title": {"text": "share of the row", "side": "right"}, "outlinewidth": 0}
-    axis: dict[str, Any] = {"tickvals": places, "ticktext": [short(n, 12) for n in names], "showgrid": False}
-    axis["zeroline"] = False
-    across = {**axis, "title": {"text": "predicted class"}}
-    down = {**axis, "autorange": "reversed", "title": {"text": "true class"}}
-    return {"data": [trace], "layout": {"xaxis": across, "yaxis": down}, "height": 190 + 34 * max(3, len(names))}
-
-
 def _compared(metrics: Mapping[str, Sequence[Mapping[str, Any]]]) -> Section | None:
-    """A row for each method and way: its chosen models, the mean over seeds."""
+    """A row for each method and way: its chosen models, the mean over seeds; and their curves."""
     tables = [table for each in metrics.values() for table in each]
     kinds = {tuple(table["metrics"]) for table in tables if "chosen" in table["models"]}
     if not kinds:
@@ -198,7 +161,22 @@ def _compared(metrics: Mapping[str, Sequence[Mapping[str, Any]]]) -> Section | N
     words = Words("The chosen models on test data, means over seeds; intervals are in each run's metrics.json.", "soft")
     notes = dict.fromkeys(note for table in tables for note in table["notes"])
     said = [Words(f"{note}.", "soft") for note in list(notes)[:5]]
-    return Section("metrics", "Metrics", [Table(["method", "", *titles], rows, id="metrics-table"), words, *said])
+    table = Table(["method", "over", *titles], rows, id="metrics-table")
+    return Section("metrics", "Metrics", [table, words, *said, *compared_curves.charts(metrics)])
+
+
+def _box(model: str, each: Sequence[tuple[str, float]]) -> dict[str, Any]:
+    """A box of the clients' values, with a point for each where they are not too many."""
+    values = [value for _, value in each]
+    trace: dict[str, Any] = {"type": "box", "name": model, "orientation": "h", "line": {"width": 1.5}}
+    trace |= {"marker": {"color": chart_style.MODEL_MARKS[model]["color"], "size": 5}, "fillcolor": "--soft 0.08"}
+    if len(each) > POINTS:
+        low, first, middle, third, high = np.quantile(values, [0, 0.25, 0.5, 0.75, 1]).tolist()
+        ends = {"lowerfence": [low], "q1": [first], "median": [middle], "q3": [third], "upperfence": [high]}
+        return trace | ends | {"x": [middle], "y": [model]}
+    trace |= {"x": values, "y": [model] * len(each), "boxpoints": "all", "jitter": 0.5, "pointpos": 0}
+    trace |= {"customdata": [plain(name) for name, _ in each], "hoveron": "points"}
+    return trace | {"hovertemplate": "%{customdata}: %{x:.3f}<extra></extra>"}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

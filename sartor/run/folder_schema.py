@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, Field, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 
 from ..data.clients import PARTS
 from ..data.tables.columns import WAYS
@@ -115,9 +115,11 @@ def _accounted(found: BaseModel) -> BaseModel:
 
 
 def _tabled(found: BaseModel) -> BaseModel:
-    """Every model is one that there can be, and has a value of every metric; every client has a name, how many samples
-    it has, and a number or nothing of each metric."""
+    """Every model is one that there can be, and has a value of every metric; every client has a number or nothing of
+    each metric, and the clients are the same for all models. Matrices and curves have the sizes that they should."""
     given = dict(found)
+    size, places = len(given["class_names"]), given["places"] or {}
+    clients: list[str] | None = None
     for model, table in given["models"].items():
         if model not in MODELS:
             raise ValueError(f"there is no model {model!r}")
@@ -125,16 +127,29 @@ def _tabled(found: BaseModel) -> BaseModel:
         for name in given["metrics"]:
             if name not in own["averaged"] or name not in own["pooled"]:
                 raise ValueError(f"there is no {name} of the {model} model")
-        for row in own["clients"]:
-            texts, counts = row.get("name"), row.get("samples")
+        rows = [dict(row) for row in own["clients"]]
+        for row in rows:
             numbers = [row.get(name, "") for name in given["metrics"]]
-            plain = all(v is None or (isinstance(v, int | float) and abs(v) <= 1e100) for v in numbers)
-            if not isinstance(texts, str) or not isinstance(counts, int) or not plain:
-                raise ValueError(f"a client of the {model} model lacks its name, samples or a metric")
-        size = len(given["class_names"])
-        if own["confusion"] is not None and {len(own["confusion"]), *map(len, own["confusion"])} != {size}:
-            raise ValueError("its confusion matrix is not of its classes")
+            if not all(v is None or (isinstance(v, int | float) and abs(v) <= 1e100) for v in numbers):
+                raise ValueError(f"a client of the {model} model lacks a metric")
+        for one in (own, *rows):
+            if one["confusion"] is not None and {len(one["confusion"]), *map(len, one["confusion"])} != {size}:
+                raise ValueError("a confusion matrix is not of its classes")
+            if one["curves"] is not None and not _placed(dict(one["curves"]), places):
+                raise ValueError("a curve does not lie at its places")
+        names = [row["name"] for row in rows]
+        if (clients := names if clients is None else clients) != names:
+            raise ValueError("its models are of different clients")
     return found
+
+
+def _placed(curves: Mapping[str, Any], places: Mapping[str, Any]) -> bool:
+    """Whether curves have a number for each of their places, and groups what they should have."""
+    known = {k: len(places.get("roc", ())) for k in ("roc", "roc_low", "roc_high")}
+    known |= {"residuals": len(places.get("residuals", ())) + 1}
+    groups = (("calibration", 3), ("fit", 4))
+    even = all(len(group) == wide for name, wide in groups for group in curves[name] or ())
+    return even and all(curves[name] is None or len(curves[name]) == count for name, count in known.items())
 
 
 def _alike(found: BaseModel) -> BaseModel:
@@ -266,14 +281,35 @@ INPUTS = _table(
 )
 _MEASURED = _table("measured", {"value": Number | None, **_each(Number | None, "low", "high")}, {"clients": Whole})
 _BIN = _table("bin", {"from": Number, "to": Number, "confidence": Number, "right": Number, "samples": Whole})
+_GROUP = Annotated[list[Number], Field(min_length=3, max_length=4)]  # of a calibration or a fit
+_CURVES = _table(
+    "curves",
+    {},
+    {
+        **_each(list[Number] | None, "roc", "roc_low", "roc_high"),
+        **_each(_list(_GROUP) | None, "calibration", "fit"),
+        "residuals": list[Whole] | None,
+    },
+)
+_OF_CLIENT = create_model(  # beside these a number for each metric
+    "metrics of a client",
+    __config__=ConfigDict(extra="allow"),
+    name=(str, ...),
+    samples=(Whole, ...),
+    confusion=(list[list[Whole]] | None, None),
+    curves=(_CURVES, None),
+    missing=(dict[str, str], None),
+    intervals=(_by_name(Annotated[list[Number], Field(min_length=2, max_length=2)]), None),
+)
 _OF_MODEL = _table(
     "metrics of a model",
     {
         **_each(_by_name(_MEASURED), "averaged", "pooled"),
         "confusion": list[list[Whole]] | None,
         "reliability": _list(_BIN) | None,
-        "clients": list[dict[str, Any]],
+        "clients": _list(_OF_CLIENT),
     },
+    {"curves": _CURVES},
 )
 _METRICS = _table(
     "metrics",
@@ -288,6 +324,7 @@ _METRICS = _table(
         "notes": list[str],
         "models": _by_name(_OF_MODEL),
     },
+    {"places": _by_name(list[Number])},
 )
 METRICS = _checked(_METRICS, _tabled)
 _DECISION = _table("decision", {"name": str, **_each(Number, "scale", "shift"), "threshold": Number | None})

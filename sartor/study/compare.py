@@ -97,12 +97,12 @@ class Comparison:
             groups.setdefault((c.scenario, c.method), []).append(c)
         return [self._row(cells) for cells in groups.values()]
 
-    def by_client(self) -> list[dict[str, Any]]:
-        """A row per client: the test accuracy of its chosen model by method, averaged over seeds, without attacks.
+    def by_client(self, scenario: Scenario = PLAIN) -> list[dict[str, Any]]:
+        """A row per client: the test accuracy of its chosen model by method, averaged over seeds, in one scenario.
 
         Where clients are drawn anew for each seed, only the first seed's can be told apart by name.
         """
-        done = [c for c in self.cells if c.accuracy is not None and c.names and c.scenario == PLAIN]
+        done = [c for c in self.cells if c.accuracy is not None and c.names and c.scenario == scenario]
         natural = all(r.partition.startswith("natural") for r in self.recipes.values())
         found: dict[str, dict[str, list[float]]] = {}
         for c in [c for c in done if natural or c.seed == done[0].seed]:

@@ -174,7 +174,8 @@ def test_an_interval_depends_on_the_seed_alone() -> None:
 
     both = found(0, one=p, sick=sick)
     assert both["one"] == found(0, alone=p)["alone"] != found(1, alone=p)["alone"]
-    assert "auroc" not in both["sick"]
+    healthy = sick._replace(y=np.zeros_like(sick.y))
+    assert "auroc" not in both["sick"] and list(found(0, healthy=healthy)["healthy"]) == ["accuracy"]
 
 
 def test_many_samples_have_fewer_resamples() -> None:

@@ -19,6 +19,7 @@ from sartor import methods
 from sartor.cli import catalogue, completion
 from sartor.report import citations, collaboration, material, page, repeat
 from sartor.report.entries import Material, ReportEntry, RunFolder
+from sartor.report.pieces import FIRST, Section, Shown, Table
 from sartor.storage import write_json
 from sartor.study.scenarios import PLAIN
 
@@ -69,6 +70,7 @@ def test_the_page_of_a_comparison(compared: Path) -> None:
         found.drawn(name)
     assert set(found.charts) == {
         *("overview", "clients", "accuracy", "loss", "fairness", "collaboration", "skew", "diagnostics"),
+        *("roc", "calibration", "pair"),
     }
     table = json.loads((compared / "compare.json").read_text())
     for method in ("flame", "fedamp", "fedavg", "local"):
@@ -104,6 +106,40 @@ def test_who_gains_and_who_loses(compared: Path) -> None:
     note = found.charts["clients"]["variants"]["fedavg"]["note"]
     assert note.startswith(f"{up} of 10 clients are better off than alone, {down} worse")
     assert "local" not in found.charts["clients"]["variants"]
+
+
+def test_client_by_client(compared: Path) -> None:
+    """All methods for each client, and the best two with their difference; what there is for any other two."""
+    found = read(compared)
+    known = {r["client"]: r for r in json.loads((compared / "clients.json").read_text())}
+    about, rows = found.tables["pair"], found.charts["pair"]["table"]["rows"]
+    assert set(about["methods"]) == {"flame", "fedamp", "fedavg", "local"} and set(about["clients"]) == set(known)
+    means = [np.mean(scores) for scores in about["scores"]]
+    assert means == sorted(means, reverse=True)
+    for method, scores in zip(about["methods"], about["scores"], strict=True):
+        assert scores == pytest.approx([known[c][method] for c in about["clients"]], rel=1e-5)
+    for client, a, b, off in rows:
+        mine = [known[client][m] for m in about["methods"][:2]]
+        assert [a, b] == pytest.approx(mine, rel=1e-5) and off == pytest.approx(mine[0] - mine[1], abs=1e-6)
+    better, worse = (np.array(t["y"]) for t in found.charts["pair"]["variants"][""]["data"])
+    assert better + worse == pytest.approx(sorted(r[3] for r in rows), abs=1e-6)
+    assert (better >= 0).all() and (worse <= 0).all()
+    tests = {frozenset((p["a"], p["b"])): p for p in json.loads((compared / "significance.json").read_text())["pairs"]}
+    for key, said in about["tests"].items():
+        pair = tests[frozenset(about["methods"][int(i)] for i in key.split())]
+        assert said.startswith("p < 0.001" if pair["p_holm"] < 0.001 else f"p = {pair['p_holm']:.2g}")
+    assert len(about["tests"]) == 6
+
+
+def test_a_long_table_is_short_in_the_page(tmp_path: Path) -> None:
+    """What is in the page without its script is bounded; the script has every client, its numbers with their digits."""
+    rows = [[f"site {i}", i, Shown(f"{i / 7:.3f}", i / 7), "personal"] for i in range(3000)]
+    section = Section("clients", "Each", [Table(["client", "train", "score", "takes"], rows, id="long", find="client")])
+    found = Page(page.html_of("Many", [section], []))
+    assert found.tags.count("tr") == 1 + FIRST and f"{3000 - FIRST} more rows are shown with JavaScript." in found.text
+    about = found.tables["long"]
+    assert about["digits"] == [None, 0, 3, None] and len(about["rows"]) == 3000
+    assert about["rows"][2999] == ["site 2999", 2999, pytest.approx(2999 / 7, rel=1e-5), "personal"]
 
 
 def test_the_skew_is_that_of_the_data(compared: Path) -> None:
@@ -172,7 +208,7 @@ def test_without_plotly_there_are_tables(compared: Path, tmp_path: Path) -> None
     found = Page((tmp_path / "a.html").read_text())
     found.is_self_contained()
     assert len(found.scripts) == 1 and page.MISSING in found.text
-    assert found.tags.count("figure") == 8 and [k for k, _ in found.attributes].count("open") == 8
+    assert found.tags.count("figure") == 11 and [k for k, _ in found.attributes].count("open") == 11
 
 
 # --- repeating --------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def live_page(folder: Path) -> Iterator[int]:
 
 
 class Page(HTMLParser):
-    """The tags, attributes, text, scripts and charts of a page."""
+    """The tags, attributes, text, scripts and charts of a page, and what lies behind its long tables."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -40,8 +40,9 @@ class Page(HTMLParser):
         self.text: list[str] = []
         self.scripts: list[str] = []
         self.charts: dict[str, dict[str, Any]] = {}
+        self.tables: dict[str, dict[str, Any]] = {}
         self.style = ""
-        self._inside, self._figure = "", ""
+        self._inside, self._figure, self._table = "", "", ""
         self.feed(html)
         self.close()
 
@@ -50,6 +51,7 @@ class Page(HTMLParser):
         self.attributes += attrs
         given = dict(attrs)
         self._figure = given.get("data-name") or self._figure
+        self._table = given.get("data-table") or ""
         self._inside = tag if tag != "script" else given.get("type") or "code"
         if self._inside == "code":
             self.scripts.append("")
@@ -61,7 +63,7 @@ class Page(HTMLParser):
         if self._inside == "code":
             self.scripts[-1] += data
         elif self._inside == "application/json":
-            self.charts[self._figure] = json.loads(data)
+            (self.tables if self._table else self.charts)[self._table or self._figure] = json.loads(data)
         elif self._inside == "style":
             self.style += data
         else:

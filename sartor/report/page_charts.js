@@ -1,4 +1,5 @@
-"use strict";
+// Charts: drawn by Plotly from the JSON beside them, those that are seen first; with switches, and a client's own in
+// place of the pooled one where somebody picks a client.
 (() => {
   const root = document.documentElement;
   const has = typeof Plotly !== "undefined";
@@ -35,7 +36,7 @@
     const names = letters(figure);
     const each = 58 + (narrow ? 6.2 : 7.2) * Math.max(0, ...names.map((n) => n.length));
     const columns = Math.max(1, Math.floor((width - 20) / each));
-    const legend = names.length > (figure.layout.showlegend ? 0 : 1);
+    const legend = figure.layout.showlegend !== false && names.length > (figure.layout.showlegend ? 0 : 1);
     const rows = legend ? Math.ceil(names.length / columns) : 0;
     const bottom = 52 + rows * 20 + (rows ? 8 : 0);
     const clear = "rgba(0,0,0,0)";
@@ -70,10 +71,19 @@
   const config = { responsive: false, displaylogo: false, modeBarButtons: [["resetScale2d", "toImage"]],
     displayModeBar: "hover", showTips: false, doubleClick: "reset" };
   const keyOf = (chart) => chart.picked.join("|");
-  const draw = (chart) => {
+  const figureOf = (chart) => {
     const figure = chart.spec.variants[keyOf(chart)];
+    const own = chart.client >= 0 && chart.spec.clients ? chart.spec.clients[keyOf(chart)][chart.client] : null;
+    if (!own) return figure;
+    const data = figure.data.map((trace, i) => ({ ...trace, ...own.data[i] })).filter((_, i) => own.data[i]);
+    return { ...figure, data, note: own.note };
+  };
+  const draw = (chart) => {
+    const figure = figureOf(chart);
     chart.note.textContent = (figure && figure.note) || "";
     if (!has || !figure) return Promise.resolve();
+    chart.plot.hidden = !figure.data.length; // a client may have nothing to draw; its note says why
+    if (chart.plot.hidden) { chart.figure.dataset.drawn = keyOf(chart); return Promise.resolve(); }
     const width = chart.plot.clientWidth;
     chart.width = width;
     const layout = { ...layoutOf(figure, chart.spec.height, width), width };
@@ -81,11 +91,19 @@
       chart.figure.dataset.drawn = keyOf(chart);
     });
   };
-  const drawAll = async () => { // one after another, so that the page can be used meanwhile
+  const isSeen = ({ figure }) => {
+    const box = figure.getBoundingClientRect();
+    return box.top < innerHeight && box.bottom > 0;
+  };
+  const drawAll = async (seen = () => {}) => { // one after another, so that the page can be used meanwhile
     palette = new Map();
-    for (const chart of charts.values()) {
-      await draw(chart);
+    const all = [...charts.values()];
+    const first = all.filter(isSeen);
+    for (const chart of first) await draw(chart);
+    seen();
+    for (const chart of all.filter((c) => !first.includes(c))) {
       await new Promise((go) => setTimeout(go, 0));
+      await draw(chart);
     }
   };
 
@@ -152,52 +170,39 @@
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   };
 
-  // --- tables --------------------------------------------------------------------------------------------------------
-  const worth = (cell) => {
-    const text = cell.dataset.value ?? cell.textContent.trim();
-    const number = Number(text.replace("−", "-").replace("%", ""));
-    return text !== "" && !Number.isNaN(number) ? number : text;
-  };
-  const compare = (a, b) => {
-    const numbers = [typeof a === "number", typeof b === "number"];
-    if (numbers[0] && numbers[1]) return a - b;
-    if (numbers[0] !== numbers[1]) return numbers[0] ? -1 : 1;
-    return String(a).localeCompare(String(b), undefined, { numeric: true });
-  };
-  const sort = (table, column, down) => {
-    const body = table.tBodies[0];
-    const rows = [...body.rows].map((row) => [worth(row.cells[column]), row]);
-    rows.sort((a, b) => (down ? compare(b[0], a[0]) : compare(a[0], b[0])));
-    body.append(...rows.map(([, row]) => row));
-  };
-  const sortable = (table) => {
-    const heads = [...table.tHead.rows[0].cells];
-    heads.forEach((th, column) => th.firstElementChild.addEventListener("click", () => {
-      const down = th.getAttribute("aria-sort") !== "descending";
-      for (const other of heads) other.removeAttribute("aria-sort");
-      th.setAttribute("aria-sort", down ? "descending" : "ascending");
-      sort(table, column, down);
-    }));
-  };
-  document.querySelectorAll("table.sortable").forEach(sortable);
-
   // --- begin ---------------------------------------------------------------------------------------------------------
   for (const figure of document.querySelectorAll("figure.chart")) {
-    const chart = { figure, plot: figure.querySelector(".plot"), note: figure.querySelector(".note") };
+    const chart = { figure, plot: figure.querySelector(".plot"), note: figure.querySelector(".note"), client: -1 };
     take(chart, JSON.parse(figure.querySelector("script[type='application/json']").textContent));
     charts.set(figure.dataset.name, chart);
     figure.querySelector(".csv").addEventListener("click", () =>
       download(`${figure.dataset.name}.csv`, csv(chart.spec.table)));
     if (!has) chart.plot.remove();
   }
-  const begun = drawAll().then(() => { root.dataset.ready = "1"; });
+  sartor.begun = drawAll(() => performance.mark("seen")).then(() => {
+    performance.mark("ready");
+    root.dataset.ready = "1";
+  });
+  sartor.renew = (name, spec) => { // another drawing in a chart's place
+    const chart = charts.get(name);
+    if (!chart) return Promise.resolve();
+    take(chart, spec);
+    return draw(chart);
+  };
+  sartor.plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;"); // for Plotly
+  sartor.specOf = (name) => charts.get(name).spec;
+  sartor.ofClient = (client) => { // a client's own curves; -1: the pooled ones
+    for (const chart of charts.values()) {
+      if (chart.spec.clients) { chart.client = client; draw(chart); }
+    }
+  };
 
   let waiting = 0;
   addEventListener("resize", () => {
     clearTimeout(waiting);
     waiting = setTimeout(() => charts.forEach((c) => c.plot.clientWidth !== c.width && draw(c)), 120);
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll());
   const printing = (on) => { // at once: the page is printed when this returns
     root.classList.toggle("printing", on);
     palette = new Map();
@@ -205,53 +210,4 @@
   };
   addEventListener("beforeprint", () => printing(true));
   addEventListener("afterprint", () => printing(false));
-
-  // --- a live page asks its own server for news ------------------------------------------------------------------------
-  const refill = (table, rows) => {
-    const body = table.tBodies[0];
-    body.replaceChildren(...rows.map((cells) => {
-      const row = document.createElement("tr");
-      for (const [text, value] of cells) {
-        const cell = row.insertCell();
-        cell.textContent = text;
-        if (value !== null) cell.dataset.value = value;
-      }
-      return row;
-    }));
-    const sorted = [...table.tHead.rows[0].cells].findIndex((th) => th.hasAttribute("aria-sort"));
-    if (sorted >= 0) sort(table, sorted, table.tHead.rows[0].cells[sorted].getAttribute("aria-sort") === "descending");
-  };
-  const news = async () => {
-    let state;
-    try {
-      const answer = await fetch("state.json", { cache: "no-store" });
-      if (!answer.ok) return;
-      state = await answer.json();
-    } catch (e) { return; } // the server has gone: what was seen last stays
-    document.title = document.querySelector("h1").textContent = state.title;
-    if (state.parts !== document.body.dataset.parts && document.body.dataset.parts) { location.reload(); return; }
-    document.body.dataset.parts = state.parts;
-    const lead = document.getElementById("lead");
-    lead.replaceChildren(...state.lead.map(([text, kind]) => {
-      const p = document.createElement("p");
-      p.className = kind;
-      p.textContent = text;
-      return p;
-    }));
-    for (const [name, spec] of Object.entries(state.charts)) {
-      const chart = charts.get(name);
-      if (chart) { take(chart, spec); await draw(chart); }
-    }
-    for (const [id, rows] of Object.entries(state.tables)) {
-      const table = document.getElementById(id);
-      if (table) refill(table, rows);
-    }
-    document.body.dataset.seen = String(Number(document.body.dataset.seen || 0) + 1);
-  };
-  if (document.body.dataset.live) {
-    const again = async () => {
-      try { await news(); } finally { setTimeout(again, 2000); }
-    };
-    begun.then(again);
-  }
 })();
