@@ -67,7 +67,8 @@ def losses_of(voted: Tensor, said: Tensor, y: Tensor) -> Tensor:
 
 def best_share(losses: Tensor) -> Tensor:
     """[a] the λ of the lowest loss [a, 11]; of equals the smallest."""
-    best = losses <= losses.amin(1, keepdim=True) * (1 + _SAME)
+    least = losses.amin(1, keepdim=True)  # 0 where all votes are right, or a rounding below it
+    best = losses <= least + _SAME * (1 + least.abs())
     return losses.new_tensor(SHARES)[best.int().argmax(1)]
 
 
