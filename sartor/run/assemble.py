@@ -699,7 +699,7 @@ def _check_fit(task: ModelTask, clients: Clients) -> None:
     if clients.classes is not None and not clients.y.is_floating_point() and task.kind == "cross-entropy":
         need(wide >= clients.classes, f"the model has {wide} outputs but the data have {clients.classes} classes.")
     if task.neighbours is not None:
-        task.check_features(sample)
+        task.check_features(clients.x[:8])
 
 
 def _personal_model(method: Method) -> str | None:

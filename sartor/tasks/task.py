@@ -396,14 +396,17 @@ class ModelTask:
                 head.asked = False  # type: ignore[assignment]
 
     def check_features(self, x: Tensor) -> None:
-        """Refuse a model that does something to its last layer's outputs: votes could not be mixed with them."""
-        theta = torch.randn(1, self.size, generator=torch.Generator().manual_seed(0)).to(x)
-        values = dict(zip(self.names, self.unflatten(theta[0]), strict=True))
-        weight, bias = (values.get(f"{self._head}.{name}" if self._head else name) for name in ("weight", "bias"))
+        """Refuse a model that does something to its last layer's outputs: votes could not be mixed with them. It is
+        looked at with the layer as it starts and with its opposite, as of what is above zero ReLU leaves all."""
+        theta, x = self.init(0).to(x).repeat(2, 1), x.expand(2, *x.shape)
+        own = [name for name in self.names if name.rpartition(".")[0] == self._head]
+        for name in own:
+            theta[1, self.blocks[name]] *= -1
+        parts = dict(zip(self.names, self.unflatten(theta), strict=True))
         given, said = self.features(theta, x), self.predict(theta, x)
-        last = weight is not None and given.shape[:2] == x.shape[:2] and given.shape[2:] == weight.shape[1:]
+        fits = given.shape[:2] == x.shape[:2] and given.shape[2:] == parts[own[0]].shape[2:]
         need(
-            last and weight is not None and torch.allclose(F.linear(given, weight, bias), said, rtol=1e-4, atol=1e-4),
+            fits and same_outputs(torch.stack([F.linear(given[i], *(parts[n][i] for n in own)) for i in (0, 1)]), said),
             f"knn-per needs a model that answers with what its last layer gives; {type(self.original).__name__} does "
             f"something else after {self._head or 'it'}, its last one. Use another model, or fedavg-ft.",
         )
@@ -485,6 +488,12 @@ class ModelTask:
     def errors(self, output: Tensor, y: Tensor) -> Tensor:
         """Loss of every sample, [a, b]."""
         return self.per_sample(output.flatten(0, 1), y.flatten(0, 1)).reshape(y.shape[:2])
+
+
+def same_outputs(said: Tensor, wanted: Tensor) -> bool:
+    """Whether two ways to compute a model's outputs agree, up to rounding."""
+    size = float(wanted.abs().max())
+    return said.shape == wanted.shape and torch.allclose(said, wanted, rtol=1e-4, atol=1e-5 * size)
 
 
 def _has_fast_lstm(modules: list[nn.Module], types: set[torch.dtype]) -> bool:

@@ -229,7 +229,7 @@ def test_bad_models_and_targets() -> None:
     with pytest.raises(st.SartorError, match=r"last layer is nn\.Linear; this one's is 1, a LayerNorm"):
         run(model=nn.Sequential(nn.Linear(5, 3), nn.LayerNorm(3)))
     with pytest.raises(st.SartorError, match="does something else after 0"):
-        run(model=nn.Sequential(nn.Linear(5, 3), nn.Sigmoid()))
+        run(model=nn.Sequential(nn.Linear(5, 3), nn.ReLU()))
     with pytest.raises(st.SartorError, match="dp_unit = sample does not go with knn-per"):
         run(privacy=st.Privacy(epsilon=5.0, unit="sample"))
     with pytest.raises(st.SartorError, match="needs a method with a lam"):
