@@ -64,6 +64,22 @@ class Problem:
         return len(self.share)
 
 
+@dataclass(frozen=True)
+class Neighbours:
+    """What a personal model remembers beside θ (kNN-Per): some of the client's own training samples, by what its last
+    layer is given for them, and their classes. The nearest ones to a new sample vote on its class."""
+
+    k: int  # how many vote
+    share: float | None  # λ, what votes count against the model; none: each client's validation data say
+    scale: float  # of squared distances, in numbers that the last layer is given
+    capacity: int | None = None  # samples that a client remembers; none: all
+
+    def among(self, samples: np.ndarray) -> Neighbours:
+        """The same with as many places as the largest of these clients fills: memories are one tensor."""
+        largest = int(samples.max())
+        return replace(self, capacity=min(self.capacity or largest, largest))
+
+
 def weights_of(blocks: Mapping[str, slice], like: Tensor) -> Tensor:
     """[d] as `like`: 1 for weights, 0 for intercepts, which layers call bias."""
     found = torch.ones_like(like)
@@ -234,6 +250,7 @@ class Task(Protocol):
     metric: Callable[[Tensor, Tensor], Tensor] | None  # a user's own, in place of accuracy or R²
     named_metric: str | None  # one of judge/prediction_metrics.py in their place
     class_weights: Tensor | None  # [k] what a sample of each class counts in training; none: all alike
+    neighbours: Neighbours | None  # personal models remember samples; none: they do not
     blocks: Blocks
 
     @property
@@ -275,6 +292,14 @@ class Task(Protocol):
 
     def predict(self, theta: Tensor, x: Tensor, statistics: State | None = None) -> Tensor:
         """[a, d], [a, b, ...] → outputs [a, b, k]."""
+        ...
+
+    def features(self, theta: Tensor, x: Tensor, statistics: State | None = None) -> Tensor:
+        """[a, d], [a, b, ...] → [a, b, p], what the last layer is given; only where models remember samples."""
+        ...
+
+    def remembered(self, features: Tensor, labels: Tensor, share: Tensor) -> State:
+        """Samples [a, n, p] with classes [a, n] (−1: none is there) and λ [a] as `statistics` for `predict`."""
         ...
 
     def errors(self, output: Tensor, y: Tensor) -> Tensor:
@@ -383,6 +408,11 @@ class Method(ABC):
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor | None:
         """Each client's own model [c, d]; None where a method has none."""
+        return None
+
+    @property
+    def neighbours(self) -> Neighbours | None:
+        """Which training samples personal models remember beside θ; none: they are θ alone."""
         return None
 
     # --- the mean -----------------------------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def start(
 ) -> Run:
     """A run of the method on the seven clients."""
     clients = data_for(method).to(dtype=dtype)
-    task = ModelTask(model_for(method).to(dtype), natural_loss(clients))
+    task = ModelTask(model_for(method).to(dtype), natural_loss(clients), neighbours=method.neighbours)
     problem = problem_of(task, clients, seed)
     server, first = method.init(problem)
     made = (

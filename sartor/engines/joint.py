@@ -72,7 +72,7 @@ def kind_of(engine: LocalEngine) -> Hashable:
     task, data = engine.task, engine.data
     weights = None if task.class_weights is None else tuple(task.class_weights.tolist())
     layers = repr(getattr(task, "original", None)), getattr(task, "frozen", None)  # and what is not trained of them
-    model = *layers, task.kind, task.size, task.dense, task.metric, task.named_metric, weights
+    model = *layers, task.kind, task.size, task.dense, task.metric, task.named_metric, weights, task.neighbours
     shapes = tuple((k, rows.start.shape) for k, rows in engine.states.items())
     samples = data.x.shape[1:], data.x.dtype, data.x.device, data.y.dtype, data.classes, len(data)
     return _outline(engine.method), model, shapes, samples

@@ -264,8 +264,8 @@ def computed(
     if stage == "evaluate":
         return {}, _evaluated(method, state, down, shared, stack)
     if stage == "training":
-        both = {"personal": method.personal(state, down, stack), "global": shared}
-        return {}, {f"{k}/train/loss": stack.score(v, "train")[0] for k, v in both.items() if v is not None}
+        both = {"personal": (method.personal(state, down, stack), stack), "global": (shared, stack.forgetful())}
+        return {}, {f"{k}/train/loss": of.score(v, "train")[0] for k, (v, of) in both.items() if v is not None}
     if stage == "personal":
         model = method.personal(state, down, stack)
         return {}, {} if model is None else {"personal": model} | stack.statistics(model)
@@ -280,8 +280,10 @@ def _evaluated(method: Method, state: State, down: State, shared: Tensor | None,
     if personal is not None:
         out["personal/steps"] = torch.from_numpy(stack.gradients()).double()
     merits: State = {}
-    for name, theta in _served(personal, shared, stack.task.has_statistics):
-        validation, test, merits[name] = stack.judged(theta)
+    whole = stack.task.has_statistics or stack.task.neighbours is not None
+    for name, theta in _served(personal, shared, whole):
+        judge = stack if name == "personal" else stack.forgetful()
+        validation, test, merits[name] = judge.judged(theta)
         for part, (loss, score) in (("validation", validation), ("test", test)):
             out[f"{name}/{part}/loss"], out[f"{name}/{part}/accuracy"] = loss, score
     return out | _compared(merits)
@@ -289,7 +291,7 @@ def _evaluated(method: Method, state: State, down: State, shared: Tensor | None,
 
 def _served(personal: Tensor | None, shared: Tensor | None, whole: bool) -> Iterator[tuple[str, Tensor]]:
     """The models that a client may be served with, by name, one after the other. With `whole` they are not mixed: the
-    statistics of batch normalisation belong to each of the two."""
+    statistics of batch normalisation belong to each of the two, and what a client remembers to the personal model."""
     for name, share in SHARES.items():
         if share == 1.0 and personal is not None:
             yield name, personal

@@ -18,6 +18,7 @@ from ..judge.metric_intervals import values
 from ..judge.prediction_metrics import METRICS
 from ..seeds import hashes, orders
 from ..tasks import compiled, convex, linear_steps
+from ..tasks.neighbours import best_share, losses_of
 from ..tasks.shared_layer import SharedLayer, worth_it
 from .predictions import kind_of, merit_of_each, predicted
 
@@ -27,6 +28,7 @@ _BATCH = 20  # samples of a minibatch, where a client has drawn none: those of t
 _NUMBERS = 1 << 24  # of samples' gradients in memory at a time
 _LAYERS = 8  # objectives of all samples that are kept from round to round
 _HELD = 1 << 22  # numbers of a part's samples that are gathered once for several passes
+_DISTANCES = 1 << 22  # to remembered samples, of one client at a time
 _STATISTICS = 2048  # training samples of each client behind its batch-normalisation statistics
 
 
@@ -63,6 +65,7 @@ class Stack:
         self._one_layer: _Counted | _CountedShared | None = None  # what `objective` has gathered
         self._orders: dict[tuple[int, int], tuple[int, tuple[Tensor, Tensor, Tensor]]] = {}
         self._parts: dict[str, tuple[Tensor, Batch]] = {}  # whole parts that were gathered
+        self._remembers = task.neighbours is not None
 
     # --- training ---------------------------------------------------------------------------------------------------
 
@@ -219,7 +222,8 @@ class Stack:
     def _at_once(self) -> int:
         """Samples of each client that a pass looks at in one go."""
         sequences = self.task.dense is None and (self.data.x.dim() == 3 or self.data.y.dim() == 2)
-        return max(1, min(_SWEEP, _SWEEP_STEPS // self.data.x.shape[-1])) if sequences else _SWEEP
+        most = max(1, min(_SWEEP, _SWEEP_STEPS // self.data.x.shape[-1])) if sequences else _SWEEP
+        return max(1, min(most, _DISTANCES // self._room)) if self._remembers else most
 
     def full_loss(self, theta: Tensor) -> Tensor:
         total = theta.new_zeros(len(theta))
@@ -345,11 +349,59 @@ class Stack:
     # --- scores -----------------------------------------------------------------------------------------------------
 
     def statistics(self, theta: Tensor) -> State:
-        """Batch-normalisation statistics of each client's model on its own training data; empty for other models."""
-        if not self.task.has_statistics:
-            return {}
-        _, batch = next(self._sweep("train", _STATISTICS))
-        return self.task.statistics(theta, batch)
+        """What each client's model needs of the client's own training data: batch-normalisation statistics, remembered
+        samples; empty for other models."""
+        own: State = {}
+        if self.task.has_statistics:
+            _, batch = next(self._sweep("train", _STATISTICS))
+            own = self.task.statistics(theta, batch)
+        return own | self._remembered(theta, own) if self._remembers else own
+
+    def forgetful(self) -> Stack:
+        """The same stack for models that are nobody's own: they remember no samples."""
+        made = copy.copy(self)
+        made._remembers = False
+        return made
+
+    @property
+    def _room(self) -> int:
+        """How many samples a client remembers at most; the same for all, so that memories are one tensor."""
+        capacity = None if self.task.neighbours is None else self.task.neighbours.capacity
+        return int(self.data.counts("train").max()) if capacity is None else capacity
+
+    def _remembered(self, theta: Tensor, own: State) -> State:
+        """Which samples are kept where there are too many does not depend on seed or round: models of a run can be made
+        again. Nothing is known of padding: features 0, label −1."""
+        order = orders(0, "remembered", 0, np.zeros_like(self.ids), self.counts, 1)[0, :, : self._room]
+        there = np.arange(order.shape[1]) < self.counts[:, None]
+        rows = torch.from_numpy(np.where(there, order, 0) + self.data.bounds[self.at, :1]).to(self.data.x.device)
+        valid = torch.from_numpy(there).to(self.data.x.device)
+        parts = [self.task.features(theta, self._inputs(some), own) for some in torch.split(rows, self._at_once, 1)]
+        found = torch.cat(parts, 1)
+        features = found.new_zeros(len(theta), self._room, found.shape[-1])
+        labels = self.data.y.new_full((len(theta), self._room), -1)
+        features[:, : rows.shape[1]] = torch.where(valid[..., None], found, 0)
+        labels[:, : rows.shape[1]] = torch.where(valid, self.data.y[rows], -1)
+        return self.task.remembered(features, labels, self._shares(theta, own, features, labels))
+
+    def _shares(self, theta: Tensor, own: State, features: Tensor, labels: Tensor) -> Tensor:
+        """[c] λ: what was asked for, or the best on each client's validation samples; a half where it has none."""
+        assert self.task.neighbours is not None
+        if (fixed := self.task.neighbours.share) is not None:
+            return theta.new_full((len(theta),), fixed)
+        votes_alone = own | self.task.remembered(features, labels, theta.new_ones(len(theta)))
+        total: Tensor | None = None
+        for here, batch in self._sweep("validation", self._at_once):
+            models = _those(theta, here)
+            said = self.task.predict(models, batch.x, {k: v[here] for k, v in own.items()}).softmax(-1)
+            voted = self.task.predict(models, batch.x, {k: v[here] for k, v in votes_alone.items()}).exp()
+            losses = torch.where(batch.weight[..., None] > 0, losses_of(voted, said, batch.y), 0).sum(1)
+            total = losses.new_zeros(len(theta), losses.shape[1]) if total is None else total
+            total[here] += losses
+        if total is None:
+            return theta.new_full((len(theta),), 0.5)
+        none = torch.from_numpy(self.data.counts("validation")[self.at] == 0).to(theta.device)
+        return torch.where(none, 0.5, best_share(total)).to(theta)
 
     @torch.no_grad()
     def score(self, theta: Tensor, part: str) -> tuple[Tensor, Tensor]:
@@ -364,12 +416,13 @@ class Stack:
         unless it is much."""
         if self.data.counts("validation")[self.at].max(initial=0) > self._at_once:
             return self.score(theta, "validation"), self.score(theta, "test"), self.merits(theta)
-        said = list(self._said(theta, "validation"))
-        return self._score(theta, "validation", said), self.score(theta, "test"), self._merits(theta, said)
-
-    def _said(self, theta: Tensor, part: str) -> Iterator[tuple[Tensor, Batch, Tensor]]:
-        """What models say of a part's samples: (places in the stack, batch, outputs)."""
         own = self.statistics(theta)
+        said, test = list(self._said(theta, "validation", own)), self._said(theta, "test", own)
+        return self._score(theta, "validation", said), self._score(theta, "test", test), self._merits(theta, said)
+
+    def _said(self, theta: Tensor, part: str, own: State | None = None) -> Iterator[tuple[Tensor, Batch, Tensor]]:
+        """What models say of a part's samples: (places in the stack, batch, outputs); `own`: their statistics."""
+        own = self.statistics(theta) if own is None else own
         for here, batch in self._sweep(part, self._at_once):
             yield here, batch, self.task.predict(_those(theta, here), batch.x, {k: v[here] for k, v in own.items()})
 
@@ -415,7 +468,7 @@ class Stack:
     def outputs(self, theta: Tensor, part: str) -> list[Tensor]:
         """Of each client [n_i, ...] what its model says of every sample of a part."""
         own, found = self.statistics(theta), [list[Tensor]() for _ in self.ids]
-        for here, batch, output in self._said(theta, part):
+        for here, batch, output in self._said(theta, part, own):
             for at, row, weight in zip(here.tolist(), output, batch.weight, strict=True):
                 found[at].append(row[: int((weight > 0).sum())])
         empty = self.task.predict(theta[:1], self.data.x[:1][None], {k: v[:1] for k, v in own.items()})[0, :0]

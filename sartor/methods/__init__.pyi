@@ -18,6 +18,7 @@ from .fedrod import FedRoD
 from .flame import FLAME
 from .flame_lp_proj import FlameLpProj
 from .ifca import IFCA
+from .knn_per import KNNPer
 from .l2sgd import L2GD, L2SGD
 from .lg_fedavg import LGFedAvg
 from .local import LocalOnly
@@ -66,6 +67,7 @@ __all__ = [
     "FedRoD",
     "FlameLpProj",
     "HeurFedAMP",
+    "KNNPer",
     "LGFedAvg",
     "LocalOnly",
     "LpProj",

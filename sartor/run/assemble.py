@@ -18,7 +18,7 @@ from torch import nn
 from .. import aggregators, compressors, data, models, spelling
 from ..aggregators import Aggregator
 from ..compressors import Compressor
-from ..core import Engine, Method
+from ..core import Engine, Method, Neighbours
 from ..data import Clients, Dataset
 from ..engines import LocalEngine, SerialEngine
 from ..engines.local import problem_of
@@ -329,7 +329,8 @@ def assembled(
         f"the exact solver needs linear with squared loss; got {full.model} with {full.loss}. Use sgd or inexact.",
     )
     about = {name: getattr(full, name) for name in ("method", "data", "partition", "model", "seed", "local_steps")}
-    mark = full.model, full.loss, str(full.dtype), full.device, tuple(clients.x.shape[1:]), clients.classes
+    shapes = tuple(clients.x.shape[1:]), clients.classes
+    mark = full.model, full.loss, str(full.dtype), full.device, *shapes, method.neighbours
     tasks = tasks if recipe.class_weights == "none" else None  # weights of classes are of these clients
     task = None if tasks is None else tasks.get(mark)
     result = prepare(
@@ -368,6 +369,11 @@ def parameters(recipe: Recipe, clients: Clients) -> int:
     """How many parameters of a recipe's model are trained; no memory is taken for them."""
     with torch.device("meta"):
         return sum(p.numel() for p in _model(complete(recipe, clients), clients).parameters() if p.requires_grad)
+
+
+def neighbours_of(recipe: Recipe) -> Neighbours | None:
+    """What the personal models of a recipe's method remember."""
+    return _method(recipe).neighbours
 
 
 def frozen_weights(full: Recipe, clients: Clients) -> str:
@@ -435,7 +441,7 @@ def prepare(
     kept, seen = None, clients
     if task is None:
         own = own_copy(model, device, dtype)  # the user's model stays as it is
-        task = ModelTask(own, loss, compile=compile, metric=metric)
+        task = ModelTask(own, loss, compile=compile, metric=metric, neighbours=method.neighbours)
         _check_fit(task, clients)
         with one_thread():  # the same bits, whatever the number of cores
             kept = frozen_outputs(task, clients.x)
@@ -445,6 +451,8 @@ def prepare(
         task = copy.copy(task)
     task.class_weights = _class_weights(class_weights, task, clients)
     task.named_metric = _named_metric(evaluation.metric, metric, task, clients, traffic)
+    if method.neighbours is not None:
+        task.neighbours = method.neighbours.among(clients.counts("train"))
     there = int(clients.counts("validation").sum())
     decisions.check(evaluation.calibrate, evaluation.threshold, kind_of(task, clients), clients.classes, there)
     problem = problem_of(task, seen, seed, pretrained)
@@ -457,6 +465,11 @@ def prepare(
         draws = privacy_account.CohortDraws(len(clients), cohort, federation.sampling, seed)
         if privacy.unit == "sample":
             need(not task.has_statistics, "dp_unit = sample does not go with batch normalisation, which mixes samples.")
+            need(
+                task.neighbours is None,
+                "dp_unit = sample does not go with knn-per, whose personal models hold training samples' features and "
+                "classes; use dp_unit = client, or mr-mtl.",
+            )
             samples = _samples(privacy, draws, method, clients, local_steps, rounds)
         _check_private(draws, federation, evaluation)
         privacy = privacy if samples is not None else privacy_account.with_noise(privacy, draws, rounds)
@@ -685,6 +698,8 @@ def _check_fit(task: ModelTask, clients: Clients) -> None:
     wide = output.shape[-1] if output.dim() > 2 else 1
     if clients.classes is not None and not clients.y.is_floating_point() and task.kind == "cross-entropy":
         need(wide >= clients.classes, f"the model has {wide} outputs but the data have {clients.classes} classes.")
+    if task.neighbours is not None:
+        task.check_features(clients.x[:8])
 
 
 def _personal_model(method: Method) -> str | None:

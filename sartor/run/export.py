@@ -35,6 +35,7 @@ from ..data.tables.scan import to_days, to_numbers, to_texts
 from ..errors import SartorError, need, see, unknown
 from ..judge.decisions import Decision
 from ..storage import load_sealed, replacing, save_tensors
+from ..tasks.neighbours import votes_of, voting
 
 SUFFIXES = (".safetensors", ".onnx", ".pt2", ".pt")
 
@@ -175,6 +176,7 @@ def write(
     about = about if decision is None else about | {"decision": decision.plain()}
     note = about | {"inputs": own.plain(), "takes": _takes(inputs, kind), "gives": _gives(inputs)}
     if kind == ".safetensors":
+        note |= {} if (memory := votes_of(model)) is None else {"neighbours": memory}
         save_tensors(path, {k: v.clone() for k, v in model.state_dict().items()}, note, sealed=True)
         return path
     dtype = _widest(p.dtype for p in model.parameters())
@@ -286,6 +288,8 @@ def load_model(path: str | Path, model: nn.Module | None = None) -> Prepared:
         )
         model = models.build(note["model"], inputs.shape, outputs_of(inputs))
     model = model.to(_widest([v.dtype for v in tensors.values() if v.is_floating_point()]))
+    if "neighbours" in note:
+        model = voting(model, note["neighbours"], tensors)
     try:
         model.load_state_dict(tensors, assign=True)  # a frozen part may have a type of its own
     except RuntimeError as e:

@@ -117,6 +117,7 @@ def predictions(
             mine = ids[served[ids] == model]
             for some in np.array_split(mine, -(-len(mine) // _TOGETHER)):
                 stack = Stack(task, data, some, torch.zeros(len(some)), 0, 0)
+                stack = stack if model == "personal" else stack.forgetful()
                 outputs = stack.outputs(_theta(thetas, str(model), some), part)
                 found |= {
                     int(i): _predicted(task, data, int(i), output, part)

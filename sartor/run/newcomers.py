@@ -7,6 +7,7 @@ each method does is in docs/cold-start.md. One without personal models serves a 
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import replace
 
@@ -67,6 +68,9 @@ def serve(run: Run, task: Task, known: Clients, newcomers: Clients, steps: int) 
     need(steps >= 0, f"a newcomer makes 0 visits or more; got {steps}.")
     guest = Guest(run.method, run.server, len(known), float(known.counts("train").sum()))
     problem = replace(run.problem, largest=int(newcomers.counts("train").max()))
+    if (kept := run.method.neighbours) is not None:
+        task = copy.copy(task)
+        task.neighbours = kept.among(newcomers.counts("train"))
     state, ids = run.method.fresh(problem, run.server), torch.arange(len(newcomers))
     engine = LocalEngine(guest, task, newcomers, state, run.problem.seed, workers=1)
     if state and "personal" in engine.map("personal", run.round, ids, {})[1]:

@@ -28,7 +28,7 @@ from ..judge.metrics import BEST_FIRST
 from ..run.play import CHECKPOINT
 from ..storage import load_sealed, read_json
 from ..tasks.task import ModelTask
-from .assemble import TYPES, assembled, clients_of, fingerprint
+from .assemble import TYPES, assembled, clients_of, fingerprint, neighbours_of
 from .export import outputs_of, said, write
 from .folder_schema import CLIENTS, DECISIONS, INPUTS
 from .recipe import Recipe
@@ -65,7 +65,8 @@ class Served:
     @cached_property
     def _task(self) -> ModelTask:
         model = models.build(self.recipe.model, self.inputs.shape, outputs_of(self.inputs))
-        return ModelTask(model.to(TYPES[str(self.recipe.dtype)]), self.recipe.loss or "cross-entropy")
+        loss, neighbours = self.recipe.loss or "cross-entropy", neighbours_of(self.recipe)
+        return ModelTask(model.to(TYPES[str(self.recipe.dtype)]), loss, neighbours=neighbours)
 
     @cached_property
     def _files(self) -> dict[str, State]:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from .client_layers import KeyedDropout, OwnBatchNorm
 from .frozen import is_frozen
-from .task import ModelTask
+from .task import ModelTask, same_outputs
 
 MOST_BYTES = 1 << 30  # of outputs that are kept in memory,
 MOST_ON_DISK = 1 << 36  # and on disk, where at least as much stays free
@@ -109,10 +109,10 @@ class FrozenOutputs:
                 said = self.rest.outputs_alone(theta, given)
             except Exception:  # the rest asks for what it is not given, in whatever way
                 return None
-            if not _same(said, wanted):
+            if not same_outputs(said, wanted):
                 return None
             dense = self.rest.dense is not None and given.dim() == 2
-            if not dense or not _same(self.rest.dense_outputs(theta, given), wanted):
+            if not dense or not same_outputs(self.rest.dense_outputs(theta, given), wanted):
                 self.rest.dense = None
             whole[at : at + len(given)] = given
             at += len(given)
@@ -130,11 +130,6 @@ def _room(shape: tuple[int, ...], like: Tensor) -> Tensor:
     with tempfile.TemporaryFile() as file:
         file.truncate(size)
         return torch.from_numpy(np.memmap(file, dtype=like.numpy().dtype, mode="r+", shape=shape))
-
-
-def _same(said: Tensor, wanted: Tensor) -> bool:
-    size = float(wanted.abs().max())
-    return said.shape == wanted.shape and torch.allclose(said, wanted, rtol=1e-4, atol=1e-5 * size)
 
 
 def frozen_outputs(whole: ModelTask, x: Tensor) -> FrozenOutputs | None:

@@ -22,13 +22,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vjp, vmap
 
-from ..core import Back, Batch, Blocks, Pull, State
+from ..core import Back, Batch, Blocks, Neighbours, Pull, State
 from ..errors import need, unknown
 from ..seeds import torch_seed
 from . import compiled
 from .client_layers import KeyedDropout, OwnBatchNorm, own_layers
 from .dense_gradient import DenseNet, Layer
 from .frozen import digest, frozen_tensors, own_copy, put_given, shared_copy, training_mode
+from .neighbours import names_of, put_memory, remembering
 from .pool_relu import fused
 from .recorded import Traced
 
@@ -83,12 +84,14 @@ class ModelTask:
         compile: bool = False,
         metric: Loss | None = None,
         given: Sequence[str] = (),
+        neighbours: Neighbours | None = None,
     ) -> None:
         self.given = list(given)  # frozen modules that come first: inputs are what they give, not samples
         self._made_of = model, loss, vectorise, compile, metric
         self.metric = metric  # in place of accuracy or R²: a score of every sample, the higher the better
         self.class_weights: Tensor | None = None  # [k] of a sample's class, in training
         self.named_metric: str | None = None  # the same by a name, of many samples together
+        self.neighbours = neighbours  # personal models remember samples; none: they do not
         if isinstance(loss, str) and loss not in LOSSES:
             raise unknown("loss", loss, LOSSES)
         self.per_sample: Loss = LOSSES[loss] if isinstance(loss, str) else loss
@@ -112,6 +115,10 @@ class ModelTask:
         put_given(self.training, self.given)
         self.scoring = shared_copy(self.training).eval()
         self.names = list(parameters)
+        self._head = self.names[-1].rpartition(".")[0]  # the last layer
+        self._asked = False  # for features, not for outputs
+        if neighbours is not None:
+            remembering(self.scoring, self._head, neighbours)
         self.shapes = [p.shape for p in parameters.values()]
         self.counts = [p.numel() for p in parameters.values()]
         self.size = sum(self.counts)
@@ -145,7 +152,7 @@ class ModelTask:
 
     def after(self, given: Sequence[str]) -> ModelTask:
         """The same task for what these modules give."""
-        return ModelTask(*self._made_of, given=given)
+        return ModelTask(*self._made_of, given=given, neighbours=self.neighbours)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ModelTask:
         """For another worker; what is frozen is the same tensors."""
@@ -207,8 +214,9 @@ class ModelTask:
         return [p.view(lead + s) for p, s in zip(parts, self.shapes, strict=True)]
 
     def module(self, theta: Tensor, statistics: State | None = None) -> nn.Module:
-        """A copy of the user's whole model that holds θ [d]; batch normalisation gets the client's statistics. It
-        shares nothing with the run: a user may merge adapters into the frozen weights."""
+        """A copy of the user's whole model that holds θ [d]; batch normalisation gets the client's statistics, and the
+        last layer what the client remembers. It shares nothing with the run: a user may merge adapters into the frozen
+        weights."""
         model = own_copy(self.original, None, theta.dtype).eval()
         values = dict(zip(self.names, self.unflatten(theta), strict=True))
         with torch.no_grad():
@@ -221,6 +229,9 @@ class ModelTask:
                 if norm.running_mean is not None and norm.running_var is not None:
                     norm.running_mean.copy_(statistics[f"{name}.mean"])
                     norm.running_var.copy_(statistics[f"{name}.var"])
+        if self.neighbours is not None and statistics and names_of(self._head)["labels"] in statistics:
+            remembering(model, self._head, self.neighbours)
+            put_memory(model, self._head, statistics)
         return model
 
     # --- one client ---------------------------------------------------------------------------------------------------
@@ -353,7 +364,7 @@ class ModelTask:
             single = {k: v[0] for k, v in own.items()}
             output = self._scored(self.unflatten(theta[0]), x.flatten(0, 1), weight, key, single)
             return output.reshape(*x.shape[:2], *output.shape[1:])
-        if self.dense is not None:
+        if self.dense is not None and not own and not self._asked:
             return self.dense.scored(self.dense.layers(self.unflatten(theta)), x)
         params = self.unflatten(theta)
         if self.vectorise:
@@ -370,6 +381,39 @@ class ModelTask:
     def _scored(self, params: list[Tensor], x: Tensor, weight: Tensor, key: Tensor, own: State) -> Tensor:
         """One model's outputs [b, k] on inputs [b, ...]."""
         return self._one_output(params, _channels_last(x), weight, key, own, self._scoring_alone)
+
+    def features(self, theta: Tensor, x: Tensor, statistics: State | None = None) -> Tensor:
+        """What the last layer is given [a, b, p], random layers off; only where models remember samples."""
+        heads = [m.get_submodule(self._head) for m in (self.scoring, self._scoring_alone)]
+        try:
+            self._asked = True
+            for head in heads:
+                head.asked = True  # type: ignore[assignment]
+            return self.predict(theta, x, statistics)
+        finally:
+            self._asked = False
+            for head in heads:
+                head.asked = False  # type: ignore[assignment]
+
+    def check_features(self, x: Tensor) -> None:
+        """Refuse a model that does something to its last layer's outputs: votes could not be mixed with them. It is
+        looked at with the layer as it starts and with its opposite, as of what is above zero ReLU leaves all."""
+        theta, x = self.init(0).to(x).repeat(2, 1), x.expand(2, *x.shape)
+        own = [name for name in self.names if name.rpartition(".")[0] == self._head]
+        for name in own:
+            theta[1, self.blocks[name]] *= -1
+        parts = dict(zip(self.names, self.unflatten(theta), strict=True))
+        given, said = self.features(theta, x), self.predict(theta, x)
+        fits = given.shape[:2] == x.shape[:2] and given.shape[2:] == parts[own[0]].shape[2:]
+        need(
+            fits and same_outputs(torch.stack([F.linear(given[i], *(parts[n][i] for n in own)) for i in (0, 1)]), said),
+            f"knn-per needs a model that answers with what its last layer gives; {type(self.original).__name__} does "
+            f"something else after {self._head or 'it'}, its last one. Use another model, or fedavg-ft.",
+        )
+
+    def remembered(self, features: Tensor, labels: Tensor, share: Tensor) -> State:
+        """Samples [a, n, p] with classes [a, n] (−1: none is there) and λ [a] as `statistics` for `predict`."""
+        return dict(zip(names_of(self._head).values(), (features, labels, share), strict=True))
 
     def outputs_alone(self, theta: Tensor, x: Tensor) -> Tensor:
         """What one model θ [d] gives for inputs [b, ...], random layers off; batch normalisation has no statistics."""
@@ -444,6 +488,12 @@ class ModelTask:
     def errors(self, output: Tensor, y: Tensor) -> Tensor:
         """Loss of every sample, [a, b]."""
         return self.per_sample(output.flatten(0, 1), y.flatten(0, 1)).reshape(y.shape[:2])
+
+
+def same_outputs(said: Tensor, wanted: Tensor) -> bool:
+    """Whether two ways to compute a model's outputs agree, up to rounding."""
+    size = float(wanted.abs().max())
+    return said.shape == wanted.shape and torch.allclose(said, wanted, rtol=1e-4, atol=1e-5 * size)
 
 
 def _has_fast_lstm(modules: list[nn.Module], types: set[torch.dtype]) -> bool:

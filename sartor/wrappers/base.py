@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from ..core import ClientStack, Method, Problem, Server, State
+from ..core import ClientStack, Method, Neighbours, Problem, Server, State
 
 
 class Wrapper(Method):
@@ -54,6 +54,10 @@ class Wrapper(Method):
 
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor | None:
         return self.method.personal(state, down, local)
+
+    @property
+    def neighbours(self) -> Neighbours | None:
+        return self.method.neighbours
 
     def collaboration(self, server: Server) -> Tensor | None:
         return self.method.collaboration(server)

@@ -13,7 +13,7 @@ from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 from sartor.storage import load_tensors, read_json
 
-METHODS = ["scaffold", "local"]  # besides those of conformance.py
+METHODS = ["scaffold", "local", "knn-per"]  # besides those of conformance.py
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -103,6 +103,27 @@ def test_an_exported_model_says_what_predict_says(folder: Path, tmp_path: Path, 
     assert wanted.shape == (4, 2) and np.allclose(wanted.sum(1), 1)
 
 
+@pytest.fixture(scope="module")
+def voting(folder: Path) -> Path:
+    """A run whose personal models remember samples."""
+    with pytest.MonkeyPatch.context() as here:
+        here.chdir(folder)
+        shares = ("--set", "share=0.6", "--set", "k=3")
+        good("run", "--method", "knn-per", *OWN[:-1], "mlp", *shares, "--rounds", 2, "--out", "voting", "--quiet")
+    return folder / "voting"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_memory_is_exported_with_its_model(folder: Path, voting: Path, tmp_path: Path, kind: str) -> None:
+    path, frame = tmp_path / f"model.{kind}", pd.read_csv(folder / "new.csv")
+    good("export", "--run", voting, "--client", "Park", "--model", "personal", "--out", path)
+    served = Served(voting)
+    rows = served.read(folder / "new.csv").x
+    wanted = served.scores(served.known("Park", "personal"), rows)
+    np.testing.assert_allclose(answers(path, frame), wanted, atol=1e-6)
+    assert np.abs(wanted - served.scores(served.known("Park", "global"), rows)).max() > 0.01  # votes have a say
+
+
 NATURAL = Path(os.environ.get("SARTOR_DATA", "")) / "natural"
 needs_natural = pytest.mark.skipif(not (NATURAL / "heart.csv").exists(), reason="SARTOR_DATA has no natural/heart.csv")
 

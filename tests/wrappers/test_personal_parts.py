@@ -19,6 +19,7 @@ from sartor.wrappers import PersonalParts
 FITS = [
     *("flame", "pfedme", "ditto", "mr-mtl", "fedavg", "fedprox", "fedavg-ft", "per-fedavg", "apfl", "l2sgd", "mapper"),
     *("ewc", "skl", "rsa", "fedadmm", "term", "qffl", "fedmgda", "fedadam", "fedala", "fedrod"),
+    "knn-per",
 ]
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ...core import Back, Batch, Blocks, Dense, Pull, State
+from ...core import Back, Batch, Blocks, Dense, Neighbours, Pull, State
 from ...errors import need, one_of
 
 
@@ -30,6 +30,7 @@ class Bowl:
     metric: Callable[[Tensor, Tensor], Tensor] | None = None
     named_metric: str | None = None
     class_weights: Tensor | None = None
+    neighbours: Neighbours | None = None
     blocks: Blocks = field(default_factory=Blocks)
 
     def __post_init__(self) -> None:
@@ -83,3 +84,9 @@ class Bowl:
 
     def statistics(self, theta: Tensor, batch: Batch) -> State:
         return {}
+
+    def features(self, theta: Tensor, x: Tensor, statistics: State | None = None) -> Tensor:
+        raise NotImplementedError("a bowl has no layers")
+
+    def remembered(self, features: Tensor, labels: Tensor, share: Tensor) -> State:
+        raise NotImplementedError("a bowl remembers no samples")
