@@ -1,4 +1,4 @@
-"""The table and the figure of docs/natural.md, from docs/natural.json: what `sartor bench natural --out runs/natural` has left.
+"""The table and the figure of docs/natural.md, from docs/natural.json: what `sartor bench natural` has left.
 
 python docs/natural.py runs/natural     # takes its natural.json first
 python docs/natural.py                  # the page again, from what is stored
