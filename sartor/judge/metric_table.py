@@ -59,8 +59,10 @@ def metric_table(
     for model, p in whole.items():
         if kind != NUMBERS and (band := roc_band(p, counts, seed)) is not None:
             found[model]["curves"] |= dict(zip(("roc_low", "roc_high"), band, strict=True))
+    each_model = {model: found[other] for model, other in like.items()}
     if keep.curves and "chosen" in models:
-        _add_intervals(found[like["chosen"]]["clients"], models["chosen"], shown, seed)
+        own = _with_intervals(each_model["chosen"]["clients"], models["chosen"], shown, seed)
+        each_model["chosen"] = each_model["chosen"] | {"clients": own}
     draws = {"averaged": MOST, "pooled": resamples(samples, wide or None), "client": client_resamples(len(some))}
     return {
         "kind": kind,
@@ -73,7 +75,7 @@ def metric_table(
         "resamples": draws,
         "places": {"residuals": edges.tolist()} if kind == NUMBERS else {"roc": RATES.round(6).tolist()},
         "notes": _notes(some, shown, kind),
-        "models": {model: found[other] for model, other in like.items()},
+        "models": each_model,
     }
 
 
@@ -84,12 +86,16 @@ class _Keep(NamedTuple):
     curves: bool
 
 
-def _add_intervals(rows: Sequence[dict[str, Any]], each: Sequence[Predicted], shown: Sequence[str], seed: int) -> None:
-    """Each client's own intervals, over its samples."""
+def _with_intervals(
+    rows: Sequence[dict[str, Any]], each: Sequence[Predicted], shown: Sequence[str], seed: int
+) -> list[dict[str, Any]]:
+    """The clients' rows with their own intervals, over each client's samples."""
     times = client_resamples(len(each))
-    for row, p in zip(rows, each, strict=True):
-        if _whole(p):
-            row["intervals"] = intervals(shown, {"own": p}, np.array([len(p.y)]), seed, times)["own"]
+    return [
+        row
+        | ({"intervals": intervals(shown, {"own": p}, np.array([len(p.y)]), seed, times)["own"]} if _whole(p) else {})
+        for row, p in zip(rows, each, strict=True)
+    ]
 
 
 def _notes(each: Sequence[Predicted], shown: Sequence[str], kind: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from ..study.compare import Comparison
 from ..study.scenarios import Scenario
 from .entries import Material
-from .pieces import Chart, Pair, Part, Section, Shown, Table, plain
+from .pieces import Chart, Part, Section, Shown, Table, TwoSides, plain
 from .sentences import probability
 from .terminal import number
 
@@ -69,7 +69,7 @@ def _tests(found: Mapping[str, Any] | None, places: Sequence[tuple[Scenario, str
     return said
 
 
-def _pair(clients: Sequence[str], scores: Scores, tests: Mapping[str, str], score: str) -> Pair:
+def _pair(clients: Sequence[str], scores: Scores, tests: Mapping[str, str], score: str) -> TwoSides:
     """The best two, with what the page's script needs to show any two."""
     (a, ours), (b, theirs) = list(scores.items())[:2]
     rows: list[list[Any]] = [
@@ -104,4 +104,4 @@ def _pair(clients: Sequence[str], scores: Scores, tests: Mapping[str, str], scor
     )
     table = Table(head, [[r[0], *(Shown(number(v), v) for v in r[1:])] for r in rows], id="pair-table", find="client")
     about = {"methods": list(scores), "clients": list(clients), "scores": list(scores.values()), "tests": tests}
-    return Pair(chart, table, about)
+    return TwoSides(chart, table, about)

@@ -86,7 +86,7 @@ class Picker:
 
 
 @dataclass(frozen=True)
-class Pair:
+class TwoSides:
     """Two entries, client by client: which two can be chosen."""
 
     chart: Chart
@@ -94,7 +94,7 @@ class Pair:
     about: Mapping[str, Any]
 
 
-Part = Words | CodeBlock | Table | Chart | Picker | Pair
+Part = Words | CodeBlock | Table | Chart | Picker | TwoSides
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _part(part: Part, label: str, charts: bool) -> str:
         return _folded(_table(part, part.summary or label), part.summary)
     if isinstance(part, Picker):
         return _picker(part)
-    if isinstance(part, Pair):
+    if isinstance(part, TwoSides):
         return _pair(part, label, charts)
     return _chart(part, charts)
 
@@ -244,7 +244,7 @@ def _picker(picker: Picker) -> str:
     )
 
 
-def _pair(pair: Pair, label: str, charts: bool) -> str:
+def _pair(pair: TwoSides, label: str, charts: bool) -> str:
     return (
         '<div class="pair"><p class="switches"><label>Compare <select></select></label> <label>with <select></select>'
         f'</label></p><p class="note" role="status"></p>{_island(pair.about, "pair")}{_chart(pair.chart, charts)}'
