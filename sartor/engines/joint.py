@@ -185,6 +185,9 @@ class Joint:
             bad = self._diverged(numbers, asked, new | message)
             kept = torch.from_numpy(~np.isin(which, list(bad)))
             self._keep(torch.from_numpy(at)[kept], {k: v[kept] for k, v in new.items()}, work["gradients"][kept])
+            taken = np.bincount(which, work["gradients"].numpy(), len(asked)).tolist()
+            for i in set(range(len(asked))) - set(bad):
+                self.engines[numbers[i]].steps += round(taken[i])
             answers = [bad.get(i, answer) for i, answer in enumerate(answers)]
         return answers
 
