@@ -14,7 +14,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import joblib
+import joblib  # type: ignore[import-untyped]
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin

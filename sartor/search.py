@@ -45,7 +45,8 @@ class GridSearchCV(OneByOne):  # type: ignore[misc]
             super().fit(X, y, **params)
             return self
         try:
-            self.estimator.ahead = self._fitted(*indexable(X, y), params)
+            rows, targets = indexable(X, y)
+            self.estimator.ahead = self._fitted(rows, targets, params)
             super().fit(X, y, **params)
         finally:
             self.estimator.__dict__.pop("ahead", None)

@@ -187,7 +187,7 @@ class Joint:
             self._keep(torch.from_numpy(at)[kept], {k: v[kept] for k, v in new.items()}, work["gradients"][kept])
             taken = np.bincount(which, work["gradients"].numpy(), len(asked)).tolist()
             for i in set(range(len(asked))) - set(bad):
-                self.engines[numbers[i]].steps += round(taken[i])
+                self.engines[numbers[i]].steps += int(taken[i])
             answers = [bad.get(i, answer) for i, answer in enumerate(answers)]
         return answers
 

@@ -438,7 +438,7 @@ class Recipe(Data, Learning, Federation, Attacked, PrivacySettings, Traffic, Exe
     def replace(self, **changes: Any) -> Recipe:
         """The same with other values."""
         for name in changes:
-            if name not in _names(type(self)):
+            if name not in self.__dict__:
                 raise TypeError(f"a recipe has no setting {name!r}.")
         made = copy.copy(self)
         for name, value in changes.items():  # the others were checked when this one was made
@@ -490,22 +490,25 @@ def flat(tables: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-@cache
-def _names(kind: type[Recipe]) -> tuple[str, ...]:
+def _names(kind: type[Recipe]) -> list[str]:
     """The settings of a recipe in the order of the groups; those that a subclass adds come last."""
     own = [f.name for f in dataclasses.fields(kind)]
-    return *(n for n in SETTINGS if n in own), *(n for n in own if n not in SETTINGS)
+    return [*(n for n in SETTINGS if n in own), *(n for n in own if n not in SETTINGS)]
 
 
-@cache
-def _own_settings(kind: type[Settings]) -> tuple[tuple[str, About], ...]:
+_KNOWN: dict[type, list[tuple[str, About]]] = {}  # of each group, once: a study makes recipes by the hundred
+
+
+def _own_settings(kind: type[Settings]) -> list[tuple[str, About]]:
     """What is known of a group's settings; a default is as `_checked` leaves it, and a list is no one's default."""
-    names = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    known = {name: about for name, about in SETTINGS.items() if name in names}
-    return tuple(
-        (name, dataclasses.replace(about, default=_checked(name, about, about.default)))
-        for name, about in known.items()
-    )
+    if kind not in _KNOWN:
+        names = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+        _KNOWN[kind] = [
+            (name, dataclasses.replace(about, default=_checked(name, about, about.default)))
+            for name, about in SETTINGS.items()
+            if name in names
+        ]
+    return _KNOWN[kind]
 
 
 _PLAIN: dict[str, tuple[type, str]] = {
