@@ -24,6 +24,7 @@ OURS = {
     "scaling": ["scaling.py"],
     "lockstep": ["lockstep.py"],
     "Ray": ["ray_actors.py"],
+    "Ray on two nodes": ["ray_nodes.py"],
     "a federation over NVFlare": ["federation.py", "--over", "NVFlare"],
     "a federation over Flower": ["federation.py", "--over", "Flower"],
 }

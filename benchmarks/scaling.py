@@ -97,14 +97,14 @@ def million(method: str, repeats: int) -> None:
     """A million clients against 10,000, a cohort of 1,000 each, a linear model of 610 numbers: processor seconds of a
     round, a checkpoint, and a run that goes on from it with the same bits."""
     with tempfile.TemporaryDirectory(prefix="sartor-million-", dir=os.environ.get("SARTOR_SCRATCH")) as folder:
-        runs = {m: _linear(method, m, Path(folder) / str(m)) for m in (FEW, MILLION)}
+        runs = {m: linear(method, m, Path(folder) / str(m)) for m in (FEW, MILLION)}
         rounds: dict[int, list[float]] = {m: [] for m in runs}
         saving: dict[int, list[float]] = {m: [] for m in runs}
         for _ in range(repeats):
             for m, run in runs.items():
                 rounds[m] += [processor_seconds(run.step) for _ in range(ROUNDS)]
                 saving[m].append(processor_seconds(partial(run.save, Path(folder) / f"{m}.checkpoint", "")))
-        again = _linear(method, MILLION, Path(folder) / str(MILLION))
+        again = linear(method, MILLION, Path(folder) / str(MILLION))
         resumed = processor_seconds(partial(again.restore, Path(folder) / f"{MILLION}.checkpoint", ""))
         same = _same_round(runs[MILLION], again)
     found, saved = ({m: statistics.median(spent) for m, spent in each.items()} for each in (rounds, saving))
@@ -118,8 +118,8 @@ def million(method: str, repeats: int) -> None:
     emit("scaling", f"{case}, peak MiB", ratio=peak_mebibytes(), target=MEMORY, sense=AT_MOST)
 
 
-def _linear(method: str, clients: int, store: Path) -> Run:
-    """Clients that hold the samples of client i mod 100, and a linear model."""
+def linear(method: str, clients: int, store: Path, **execution: Any) -> Run:
+    """Clients that hold the samples of client i mod 100, and a linear model; their states are on disk."""
     draw = np.random.default_rng(SEED)
     x = draw.normal(size=(100, 30, FEATURES)).astype(np.float32)
     y = (x @ draw.normal(size=(FEATURES, 10)) + draw.normal(size=(100, 1, 10))).argmax(2)
@@ -127,8 +127,8 @@ def _linear(method: str, clients: int, store: Path) -> Run:
     bounds = np.tile(few.bounds, (clients // len(few), 1))
     many = Clients(few.x, few.y, bounds, [str(i) for i in range(clients)], few.classes, few.about)
     model, asked = st.models.build("softmax", (FEATURES,), 10), st.Federation(cohort=ASKED)
-    execution = st.Execution(store="disk", workers=1)
-    return prepare(_method(method), model, many, seed=SEED, federation=asked, execution=execution, folder=store).run
+    where = st.Execution(**{"store": "disk", "workers": 1, **execution})
+    return prepare(_method(method), model, many, seed=SEED, federation=asked, execution=where, folder=store).run
 
 
 def _same_round(one: Run, other: Run) -> bool:

@@ -47,6 +47,7 @@ from .run.export import load_model
 from .run.play import fit
 from .run.recipe import Attacked, Evaluation, Execution, Federation, Recipe, Traffic
 from .run.result import Result
+from .search import GridSearchCV
 from .solvers import LBFGS, SGD, Adam, Early, Exact, Inexact, Newton
 from .wrappers import Privacy, attacks
 from .wrappers.dynamic_lam import DynamicLam
@@ -97,6 +98,7 @@ __all__ = [
     "FedRoD",
     "Federation",
     "FlameLpProj",
+    "GridSearchCV",
     "HeurFedAMP",
     "Hybrid",
     "Inexact",

@@ -60,8 +60,9 @@ class Memory:
 
 def span(ids: Tensor) -> slice | Tensor:
     """Neighbouring clients as a slice, which needs no copy."""
-    at, n = ids.numpy(), len(ids)
-    together = n > 0 and int(at[-1] - at[0]) == n - 1 and bool((np.diff(at) == 1).all())
+    at = ids.numpy()
+    n = len(at)
+    together = n > 0 and int(at[-1] - at[0]) == n - 1 and bool((at[1:] - at[:-1] == 1).all())
     return slice(int(at[0]), int(at[-1]) + 1) if together else ids
 
 

@@ -14,6 +14,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import joblib  # type: ignore[import-untyped]
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -37,11 +38,12 @@ from .data.tables.objects import as_source
 from .data.tables.own_data import as_text, features_like, features_of
 from .data.tables.scan import is_number, to_numbers
 from .errors import SartorError, need, one_of
-from .run.assemble import TYPES
+from .run.assemble import TYPES, prepare
 from .run.export import said
 from .run.named_parts import method_from
-from .run.play import fit
 from .run.recipe import Evaluation, Execution, Federation, Recipe
+from .run.result import Result
+from .run.rounds import play
 
 
 class WithinGroups(BaseCrossValidator):  # type: ignore[misc]
@@ -132,7 +134,33 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
         )
         return features_like(as_source("X", X), self.columns_, self.dtype)
 
-    def _fit(self, X: np.ndarray, y: np.ndarray, classes: int | None, groups: Any) -> None:
+    def fitting(self, X: Any, y: Any, groups: Any = None) -> Iterator[Result]:
+        """Fit round by round; yields the run as it stands."""
+        raise NotImplementedError
+
+    def mark(self, X: Any, y: Any, groups: Any) -> str:
+        """What says that a fit is the same: settings and rows."""
+        found: str = joblib.hash((sorted(self.get_params().items()), X, y, groups))
+        return found
+
+    def _fitted(self, X: Any, y: Any, groups: Any) -> Any:
+        """Fit, or take over what a search has fitted ahead (search.py)."""
+        ahead = self.__dict__.pop("ahead", {})
+        if ahead and (made := ahead.pop(self.mark(X, y, groups), None)) is not None:
+            settings = self.get_params(deep=False)
+            self.__dict__.update({k: v for k, v in vars(made).items() if k not in settings})
+            return self
+        for _ in self.fitting(X, y, groups):
+            pass
+        return self
+
+    def __sklearn_clone__(self) -> Any:
+        made = super().__sklearn_clone__()
+        if "ahead" in self.__dict__:
+            made.ahead = self.ahead
+        return made
+
+    def _playing(self, X: np.ndarray, y: np.ndarray, classes: int | None, groups: Any) -> Iterator[Result]:
         need(0 <= self.validation < 1, f"validation is a share of each group's rows in [0, 1); got {self.validation}.")
         one_of(type(self).__name__, "dtype", self.dtype, TYPES)
         keys = np.zeros(len(X), dtype=np.int64)
@@ -144,7 +172,7 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
         parts, seed = (1 - self.validation, self.validation, 0.0), self._seed()
         target = "raw" if callable(self.loss) else "pooled"  # a loss of the user's own means the user's own units
         clients = data.split("natural", None, seed, parts, 1, TYPES[self.dtype], columns=self.scale, target=target)
-        result = fit(
+        result = prepare(
             self._method(),
             self._model(X.shape[1], 1 if classes is None else classes),
             clients,
@@ -155,6 +183,9 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
             execution=Execution(engine=self.engine, workers=1, dtype=self.dtype),
             evaluation=Evaluation(evaluate_every=self.rounds, diagnostics=False),
         )
+        yield result
+        for _ in play(result.run, self.rounds, evaluate_every=self.rounds):
+            yield result
         assert clients.inputs is not None
         self._result, self.inputs_ = result, clients.inputs
         self.models_ = [result.chosen(i) for i in range(len(clients))]
@@ -204,6 +235,7 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
         state.pop("_result", None)  # the federation with everyone's data stays here
+        state.pop("ahead", None)
         return state
 
     # --- predicting ---------------------------------------------------------------------------------------------------
@@ -261,11 +293,15 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> PersonalizedClassifier:
         """Train; `groups` says whose each row is. Without it all rows are one client's."""
+        self._fitted(X, y, groups)
+        return self
+
+    def fitting(self, X: Any, y: Any, groups: Any = None) -> Iterator[Result]:
+        """Fit round by round; yields the run as it stands."""
         X, y = self._read(X, y)
         check_classification_targets(y)
         self.classes_, place = np.unique(y, return_inverse=True)
-        self._fit(X, place.astype(np.int64), len(self.classes_), groups)
-        return self
+        yield from self._playing(X, place.astype(np.int64), len(self.classes_), groups)
 
     def predict_proba(self, X: Any, groups: Any = None) -> np.ndarray:
         """[n, classes], each row by its group's model."""
@@ -301,9 +337,13 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):  # type: ignore[misc
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> PersonalizedRegressor:
         """Train; `groups` says whose each row is. Without it all rows are one client's."""
-        X, y = self._read(X, y, y_numeric=True)
-        self._fit(X, np.asarray(y, dtype=np.float64), None, groups)
+        self._fitted(X, y, groups)
         return self
+
+    def fitting(self, X: Any, y: Any, groups: Any = None) -> Iterator[Result]:
+        """Fit round by round; yields the run as it stands."""
+        X, y = self._read(X, y, y_numeric=True)
+        yield from self._playing(X, np.asarray(y, dtype=np.float64), None, groups)
 
     def predict(self, X: Any, groups: Any = None) -> np.ndarray:
         """[n], each row by its group's model."""

@@ -374,7 +374,10 @@ def _descend(
             reached = phi.value(there)
             enough = reached <= value + 1e-4 * length * descent + 1e-15 * value.abs()
             take = at_work & ~moved & enough & (descent < 0)
-            now, value = torch.where(take[:, None], there, now), torch.where(take, reached, value)
+            if bool(take.all()):
+                now, value = there, reached  # the tensor whose outputs are known (tasks/shared_layer.py)
+            else:
+                now, value = torch.where(take[:, None], there, now), torch.where(take, reached, value)
             moved = moved | take
             if bool((moved | ~at_work).all()):
                 break
@@ -386,14 +389,15 @@ def _descend(
 def newton_step(H: Tensor, g: Tensor) -> Tensor:
     """H⁻¹ g for a stack [c, d, d], [c, d] of positive semidefinite curvatures. Where H is flat (the classes' intercepts
     may all be raised alike) or bends down, as much is added to its diagonal as makes it positive."""
-    size = H.diagonal(dim1=1, dim2=2).abs().mean(1)[:, None, None].clamp(min=torch.finfo(H.dtype).tiny)
-    eye = torch.eye(H.shape[1], dtype=H.dtype, device=H.device)
-    added = 1e-9 * torch.ones_like(size)
+    size = H.diagonal(dim1=1, dim2=2).abs().mean(1, keepdim=True).clamp(min=torch.finfo(H.dtype).tiny)
+    added = torch.full_like(size, 1e-9)
     while True:
-        L, failed = torch.linalg.cholesky_ex(H + added * size * eye)
+        raised = H.clone()
+        raised.diagonal(dim1=1, dim2=2).add_(added * size)
+        L, failed = torch.linalg.cholesky_ex(raised)
         if not bool(failed.any()) or bool((added > 1e9).any()):
             return torch.cholesky_solve(g[..., None], L)[..., 0]
-        added = torch.where(failed[:, None, None] > 0, added * 100, added)
+        added = torch.where(failed[:, None] > 0, added * 100, added)
 
 
 def _two_loops(g: Tensor, pairs: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:

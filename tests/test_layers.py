@@ -19,7 +19,7 @@ FLOORS = (
     ("methods", "engines"),
     ("wrappers",),
     ("run",),
-    ("study", "testing", "estimators"),
+    ("study", "testing", "estimators", "search"),
     ("report", "federation"),
     ("papers",),
     ("cli",),

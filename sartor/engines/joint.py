@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ..client_table import rows_of
-from ..core import Stage, State
+from ..core import Method, Stage, State
 from ..data.clients import Clients
 from ..errors import Diverged
 from ..seeds import words
@@ -35,6 +35,7 @@ Answer = tuple[Tensor, State]
 Settings = TypeVar("Settings")
 _MOST_BYTES = 1 << 28  # of all runs' samples together: with more of them there is nothing to gain
 _ENOUGH, _ALIKE = 64, 0.8  # rows, and how much smaller the next client may be: padding costs more than another call
+_METHODS = 64  # with their columns, that are kept from round to round
 _ENTRIES = 1 << 19  # numbers in the largest tensor of a chunk: measured, with more of them caches are too small
 
 
@@ -137,6 +138,7 @@ class Joint:
         counts = [e.data.counts("train") for e in engines]
         self.shares = torch.as_tensor(np.concatenate([n / n.sum() for n in counts])).to(self.data.x)
         self.layers: dict[bytes, SharedLayer] = {}
+        self._methods: dict[tuple[bytes, bytes], Method] = {}  # of chunks: the same in every round
         c = len(self.data)
         self.states = {k: rows.start.new_empty(c, *rows.start.shape) for k, rows in engines[0].states.items()}
         self.visits, self.taken = torch.empty(2, c, dtype=torch.int64)
@@ -160,7 +162,6 @@ class Joint:
         down = {k: torch.cat([r.down[k] for r in asked]) for k in asked[0].down}
         models = [r.shared for r in asked if r.shared is not None]
         shared = torch.cat(models) if models else None
-        methods = [self.engines[number].method for number in numbers]
         chunks, found = self._cut(at), list[tuple[State, State, State]]()
         with one_thread():
             for here in chunks:
@@ -169,7 +170,7 @@ class Joint:
                 stack = Stack(self.task, self.data, at[here], visits.to(self.data.x.device), round, seeds[here])
                 stack.ids, stack.clients, stack.layers = ids[here], self.engines[0].clients, self.layers
                 stack.share = self.shares[places, None]
-                method = columned(methods, which[here], self.data.x)
+                method = self._method(numbers, which[here])
                 state, model = rows_of(self.states, places), None if shared is None else shared[rows]
                 new, message = computed(method, stage, state, rows_of(down, rows), model, stack)
                 found.append((new, message, {"gradients": torch.from_numpy(stack.gradients())}))
@@ -184,8 +185,20 @@ class Joint:
             bad = self._diverged(numbers, asked, new | message)
             kept = torch.from_numpy(~np.isin(which, list(bad)))
             self._keep(torch.from_numpy(at)[kept], {k: v[kept] for k, v in new.items()}, work["gradients"][kept])
+            taken = np.bincount(which, work["gradients"].numpy(), len(asked)).tolist()
+            for i in set(range(len(asked))) - set(bad):
+                self.engines[numbers[i]].steps += int(taken[i])
             answers = [bad.get(i, answer) for i, answer in enumerate(answers)]
         return answers
+
+    def _method(self, numbers: np.ndarray, rows: np.ndarray) -> Method:
+        """One method for a stack whose rows [c] are of these runs."""
+        mark = numbers.tobytes(), rows.tobytes()
+        if mark not in self._methods:
+            if len(self._methods) >= _METHODS:
+                self._methods.clear()
+            self._methods[mark] = columned([self.engines[number].method for number in numbers], rows, self.data.x)
+        return self._methods[mark]
 
     def _keep(self, at: Tensor, new: State, gradients: Tensor) -> None:
         for k, v in new.items():

@@ -65,16 +65,13 @@ class LocalEngine:
         self.states = {k: Rows(self.clients, v).at(store, f"client-{k}", empty) for k, v in start.items()}
         self.visits = empty([self.clients], dtype=torch.int64).zero_()
         self._taken = empty([self.clients], dtype=torch.int64).zero_()
+        self.steps = 0  # minibatch gradients of everybody in training: counted, as a sum over a million would take long
         self._tasks: SimpleQueue[Task] = SimpleQueue()  # a module must not be used by two threads at once
         for i in range(self.workers):
             self._tasks.put(copy.deepcopy(task) if i else task)
         self._pool = ThreadPoolExecutor(self.workers) if self.workers > 1 else None
         self._lock = Lock()
         self._team: forked.Team | None = None
-
-    @property
-    def steps(self) -> int:
-        return int(self._taken.sum())
 
     def taken(self, ids: Tensor) -> Tensor:
         """How many minibatch gradients each of these clients has evaluated in training."""
@@ -93,6 +90,7 @@ class LocalEngine:
         with one_thread():
             if stage != "train":
                 return ids, self._gathered(chunks, self._by_threads(stage, round, place, chunks, down, shared))
+            before = int(self._taken[ids].sum())
             if self._team is not None and len(chunks) > 1 and self._team.fits(ids, down):
                 messages = self._team.play(round, ids, chunks, down)
             else:
@@ -106,6 +104,7 @@ class LocalEngine:
                 messages = self._gathered(chunks, found)
                 self._team = self._make_team(chunks, down, messages)
             self.visits[ids] += 1
+            self.steps += int(self._taken[ids].sum()) - before
         return ids, messages
 
     def _by_threads(

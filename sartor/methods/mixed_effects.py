@@ -112,7 +112,7 @@ class MixedEffects(Method):
             S = torch.diag_embed(T) - T[:, :, None] * V * T[:, None]
         else:
             V = torch.linalg.inv(inner)
-            S = A - A[:, :, r] @ V @ A[:, r]
+            S = A - A[:, :, r] @ V @ A[:, r] if len(r) else A
         fitted = torch.zeros_like(w).index_copy(1, r, 1 - V.diagonal(dim1=1, dim2=2) * T)
         found = {"g": g, "S": S.flatten(1), "u2": (theta - w) ** 2, "fitted": fitted}
         found["sums"] = torch.cat([n, n * f.loss(theta)[:, None]], dim=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -12,14 +14,11 @@ from .recipe import Federation
 Answers = tuple[Tensor, State]  # ids [n], and their messages, a row each
 
 
-def draw_absences(federation: Federation, problem: Problem, round: int) -> tuple[Tensor, Tensor]:
-    """[m], [m]: who is not reached in this round, and who would be late."""
-    m = problem.clients
+def draw_absences(federation: Federation, problem: Problem, round: int) -> tuple[Tensor | None, Tensor | None]:
+    """[m], [m]: who is not reached in this round, and who would be late; None: nobody."""
     shares = ((federation.drop, "drop"), (federation.stragglers, "straggle"))
     dropped, slow = (
-        torch.from_numpy(stream(problem.seed, purpose, round).random(m) < share)
-        if share
-        else torch.zeros(m, dtype=torch.bool)
+        torch.from_numpy(stream(problem.seed, purpose, round).random(problem.clients) < share) if share else None
         for share, purpose in shares
     )
     return dropped, slow
@@ -42,9 +41,9 @@ def joined(late: Answers, fresh: Answers) -> Answers:
 def finite(messages: State, n: int) -> Tensor:
     """[n] True where a message can be computed with: no NaN, no Inf, and a length whose square is a number."""
     good = torch.ones(n, dtype=torch.bool)
-    for v in messages.values():
-        if (
-            v.numel() and v.is_floating_point()
-        ):  # in the message's own precision: a length whose square overflows is Inf
-            good &= torch.isfinite(torch.linalg.vector_norm(v.reshape(n, -1), dim=1)).cpu()
+    numbers = [v for v in messages.values() if v.numel() and v.is_floating_point()]
+    if all(math.isfinite(torch.linalg.vector_norm(v)) for v in numbers):  # no row is longer than all of them
+        return good
+    for v in numbers:  # in the message's own precision: a length whose square overflows is Inf
+        good &= torch.isfinite(torch.linalg.vector_norm(v.reshape(n, -1), dim=1)).cpu()
     return good

@@ -40,9 +40,12 @@ def count_bytes(way: str, messages: State, sent: State) -> tuple[int, int, State
     """The bytes of what was sent one way, the most that one client's next message can take, and the messages without
     the note on it."""
     if way not in messages:
-        each = [v[:1].numel() * v.element_size() for v in sent.values()]  # an expanded (broadcast) row is sent to each
-        rows = max((len(v) for v in sent.values()), default=0)
-        return rows * sum(each), sum(each), messages
+        shapes = [v.shape for v in sent.values()]
+        rows = max((shape[0] for shape in shapes), default=0)
+        each = sum(  # an expanded (broadcast) row is sent to each
+            math.prod(shape[1:]) * v.element_size() for shape, v in zip(shapes, sent.values(), strict=True) if shape[0]
+        )
+        return rows * each, each, messages
     note = messages[way]
     rest = {k: v for k, v in messages.items() if k != way}
     return int(note[:, 0].sum()), int(note[:, 1].max()) if len(note) else 0, rest

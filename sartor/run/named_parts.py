@@ -32,6 +32,12 @@ def _hints(made: Callable[..., Any]) -> dict[str, Any]:
     return get_type_hints(made)
 
 
+@cache
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    """What makes values of a type: built once, for the same reason."""
+    return TypeAdapter(hint)
+
+
 def to_table(method: Method) -> dict[str, Any]:
     """Every setting of a method: numbers, words, and a table for each solver. None is left out (TOML has none)."""
     if isinstance(method, DynamicLam):
@@ -49,7 +55,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, aggregators.Aggregator):
         return spelling.write(aggregators.NAMES, value)
     if isinstance(value, Method):
-        return {"method": spelling.name_of({n: e.make for n, e in methods.NAMES.items()}, value)} | to_table(value)
+        makers = {n: e.make for n, e in methods.NAMES.items() if e.class_name == type(value).__name__}
+        return {"method": spelling.name_of(makers, value)} | to_table(value)
     if isinstance(value, tuple):
         return list(value)  # as it comes back from TOML and JSON
     if is_dataclass(value):
@@ -211,6 +218,7 @@ def _solver(default: Any, wanted: Mapping[str, Any]) -> Any:
     return replace(default, **values) if isinstance(default, made) else made(**values)
 
 
+@cache
 def aggregator(text: str) -> aggregators.Aggregator:
     """The aggregator that is written "krum" or "krum(f=2)"."""
     return _made("aggregator", aggregators.NAMES, text)
@@ -239,7 +247,7 @@ def convert(what: str, value: Any, hint: Any) -> Any:
     if get_origin(hint) is tuple and isinstance(value, str):
         value = value.split(",")
     try:
-        made = TypeAdapter(hint).validate_python(value)
+        made = _adapter(hint).validate_python(value)
         for number in made if isinstance(made, tuple) else (made,):
             small = not isinstance(number, int) or abs(number) < WHOLE
             need(small, f"{what} is a whole number below {WHOLE}; got {value!r}.")

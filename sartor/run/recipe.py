@@ -7,6 +7,7 @@ command that repeats a run. Nothing here computes: `assemble` turns a recipe int
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import datetime
 from collections.abc import Mapping
@@ -67,9 +68,9 @@ class Settings:
     title: ClassVar[str] = ""  # of its table in recipe.toml, and of its panel in --help
 
     def __post_init__(self) -> None:
-        for name, about in SETTINGS.items():
-            if hasattr(self, name):
-                object.__setattr__(self, name, _checked(name, about, getattr(self, name)))
+        for name, about in _own_settings(type(self)):
+            if (value := getattr(self, name)) is not about.default:  # defaults were checked once, for all
+                object.__setattr__(self, name, _checked(name, about, value))
 
 
 # Each group's fields have the names of the command line's options.
@@ -430,11 +431,19 @@ class Recipe(Data, Learning, Federation, Attacked, PrivacySettings, Traffic, Exe
 
     def group(self, kind: type[Group]) -> Group:
         """The settings of one group."""
-        return kind(**{f.name: getattr(self, f.name) for f in dataclasses.fields(kind)})  # type: ignore[arg-type]
+        made = object.__new__(kind)
+        made.__dict__.update({name: self.__dict__[name] for name, _ in _own_settings(kind)})  # checked already
+        return made
 
     def replace(self, **changes: Any) -> Recipe:
         """The same with other values."""
-        return dataclasses.replace(self, **changes)
+        for name in changes:
+            if name not in self.__dict__:
+                raise TypeError(f"a recipe has no setting {name!r}.")
+        made = copy.copy(self)
+        for name, value in changes.items():  # the others were checked when this one was made
+            made.__dict__[name] = _checked(name, SETTINGS[name], value) if name in SETTINGS else value
+        return made
 
     def toml(self) -> str:
         """The text of recipe.toml: a table for each group. What is none is left out, as TOML has none."""
@@ -485,6 +494,21 @@ def _names(kind: type[Recipe]) -> list[str]:
     """The settings of a recipe in the order of the groups; those that a subclass adds come last."""
     own = [f.name for f in dataclasses.fields(kind)]
     return [*(n for n in SETTINGS if n in own), *(n for n in own if n not in SETTINGS)]
+
+
+_KNOWN: dict[type, list[tuple[str, About]]] = {}  # of each group, once: a study makes recipes by the hundred
+
+
+def _own_settings(kind: type[Settings]) -> list[tuple[str, About]]:
+    """What is known of a group's settings; a default is as `_checked` leaves it, and a list is no one's default."""
+    if kind not in _KNOWN:
+        names = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+        _KNOWN[kind] = [
+            (name, dataclasses.replace(about, default=_checked(name, about, about.default)))
+            for name, about in SETTINGS.items()
+            if name in names
+        ]
+    return _KNOWN[kind]
 
 
 _PLAIN: dict[str, tuple[type, str]] = {

@@ -107,17 +107,19 @@ class Run:
 
     def _step(self) -> None:
         answered, messages = self._answers()
-        good = finite(messages, len(answered))
-        self.counts["excluded"] += len(answered) - int(good.sum())
-        answered, messages = pick(answered, messages, good)
-        if len(answered):
+        good = finite(messages, answered.shape[0])
+        if not bool(good.all()):
+            self.counts["excluded"] += int((~good).sum())
+            answered, messages = pick(answered, messages, good)
+        there = answered.shape[0] > 0
+        if there:
             weights = self.method.client_weights(self.problem.share[answered])
             self.server = self.method.server(self.server, answered, messages, weights, self.round)
             if self.store is None:
                 self._settle()
             self.server = _owned(self.server, messages)
-        self.silent = 0 if len(answered) else self.silent + 1
-        self.counts["skipped"] += not len(answered)
+        self.silent = 0 if there else self.silent + 1
+        self.counts["skipped"] += not there
         self.round += 1
 
     def _answers(self) -> Answers:
@@ -126,27 +128,28 @@ class Run:
         cohort = draw_cohort(self.problem, self.cohort, self.federation.sampling, self.round)
         asked = torch.arange(self.problem.clients) if self.method.train_all else cohort
         dropped, slow = draw_absences(self.federation, self.problem, self.round)
-        self.counts["dropped"] += int(dropped[cohort].sum())
-        reached = asked[~dropped[asked]]
+        reached = asked
+        if dropped is not None:
+            self.counts["dropped"] += int(dropped[cohort].sum())
+            reached = asked[~dropped[asked]]
         answered = reached
         messages: State = {}
-        if len(reached):
+        if reached.shape[0]:
             down = self.method.downlink(self.server, reached, self.round)
             before = self.engine.steps
             answered, messages = self.engine.map("train", self.round, reached, down)
-            self.counts["trained"] += len(answered)
+            self.counts["trained"] += answered.shape[0]
             self.counts["steps"] += self.engine.steps - before
             spent, each, messages = count_bytes(DOWN, messages, down)
             self.bytes_down += spent
-            at_most = len(asked) * each
+            at_most = asked.shape[0] * each
         if self.method.train_all:  # everybody trained, the cohort is heard
             answered, messages = pick(answered, messages, torch.isin(answered, cohort))
-        if len(answered):
+        if answered.shape[0]:
             spent, each, messages = count_bytes(UP, messages, messages)
             self.bytes_up += spent
-            self.next_round_bytes = at_most + len(cohort) * each
-        behind = slow[answered]
-        if bool(behind.any()):
+            self.next_round_bytes = at_most + cohort.shape[0] * each
+        if slow is not None and bool((behind := slow[answered]).any()):
             self.counts["late"] += int(behind.sum())
             late_ids, theirs = pick(answered, messages, behind)
             self.late = (
@@ -159,9 +162,10 @@ class Run:
         """Score every client's models as they are now, and add a line to the history."""
         found = self.query_clients("evaluate")
         self.counts["finetune_steps"] = finetune_steps(found)
-        self.scores = {k: self._benign(v.double().cpu().numpy()) for k, v in found.items()} | dict(self.validation)
+        hostile = self.hostile
+        self.scores = _benign(found, hostile) | dict(self.validation)
         _check_scores(self.scores, self.round, self.metric is not None)
-        benign = torch.from_numpy(~self.hostile)
+        benign = torch.from_numpy(~hostile)
         facts = _reduce({k: v[benign] for k, v in self.query_clients("diagnose").items()}) if diagnose else {}
         warnings = [*self.method.warnings(self.server, self.round, facts), *unguided(self.scores)]
         training = {"training": self._training(found)} if self.training_loss else {}
@@ -234,12 +238,10 @@ class Run:
     @property
     def hostile(self) -> np.ndarray:
         """[m] True where a client attacks."""
-        return np.isin(np.arange(self.problem.clients), list(self.method.hostile))
-
-    def _benign(self, scores: np.ndarray) -> np.ndarray:
-        """Scores are of benign clients: a hostile one has none, as if it had no samples."""
-        kept: np.ndarray = np.where(self.hostile, np.nan, scores)
-        return kept
+        attacks = self.method.hostile
+        if not attacks:
+            return np.zeros(self.problem.clients, dtype=bool)
+        return np.isin(np.arange(self.problem.clients), list(attacks))
 
     def query_clients(self, stage: Stage) -> State:
         """Run a stage that changes nothing at every client, some at a time."""
@@ -345,6 +347,12 @@ def play(
         run.evaluate(diagnose)
 
 
+def _benign(found: State, hostile: np.ndarray) -> dict[str, np.ndarray]:
+    """Scores are of benign clients: a hostile one has none, as if it had no samples."""
+    all_ = torch.stack([v.double() for v in found.values()]).cpu().numpy()
+    return dict(zip(found, np.where(hostile, np.nan, all_), strict=True))
+
+
 def finetune_steps(found: State) -> int:
     """Take the steps out of what an evaluation brought, and add them up; a client that does not tell has none."""
     steps = found.pop("personal/steps", torch.zeros(0))
@@ -384,10 +392,20 @@ def _reduce(found: State) -> dict[str, float]:
     return {k: v for k, v in out.items() if math.isfinite(v)}
 
 
+def _plain(scores: Scores) -> bool:
+    """Whether nothing is wrong with scores at a glance: none is large, and there is a loss where there is accuracy."""
+    names = [name.removesuffix("loss") for name in scores if name.endswith("/loss")]
+    loss, right = (np.array([scores[f"{name}{what}"] for name in names]) for what in ("loss", "accuracy"))
+    large = np.abs(np.array(list(scores.values()))) > _HOPELESS
+    return not large.any() and np.array_equal(np.isnan(loss), np.isnan(right))
+
+
 def _check_scores(scores: Scores, round: int, gaps: bool = False) -> None:
     """Refuse scores from which no mean and variance can be computed, and those of a model that has run away. NaN
     accuracy and loss together say: no samples; with `gaps` the accuracy, which is then a metric by name, may be NaN
     where it is not defined."""
+    if _plain(scores):
+        return
     for name, value in scores.items():
         bad = np.abs(value) > 1e100
         if name.endswith("/loss"):
