@@ -112,8 +112,8 @@ def test_a_client_is_picked(browser: Browser, folders: dict[str, Path]) -> None:
         page.run("document.querySelector('#client-metrics-table').closest('details').open = true")
         page.wait("document.querySelector('#client-metrics-table .pick')")
         page.click("document.querySelectorAll('#client-metrics-table .pick')[1]")
-        assert "B: " in page.run("document.querySelector('.picker .note').textContent")
-        assert page.run("document.activeElement === document.querySelector('.picker select')")
+        page.wait("document.querySelector('.picker .note').textContent.includes('B: ')")
+        page.wait("document.activeElement === document.querySelector('.picker select')")
         page.run("sartor.pick(-1)")
         page.wait(same(heat, found["confusion"]))
         assert page.run("document.querySelector('.card').hidden") and page.trouble() == []
