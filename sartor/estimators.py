@@ -146,7 +146,7 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
     def _fitted(self, X: Any, y: Any, groups: Any) -> Any:
         """Fit, or take over what a search has fitted ahead (search.py)."""
         ahead = self.__dict__.pop("ahead", {})
-        if ahead and (made := ahead.pop(self.mark(X, y, groups), None)) is not None:
+        if ahead and (made := ahead.get(self.mark(X, y, groups))) is not None:
             settings = self.get_params(deep=False)
             self.__dict__.update({k: v for k, v in vars(made).items() if k not in settings})
             return self

@@ -63,7 +63,7 @@ class GridSearchCV(OneByOne):  # type: ignore[misc]
         if set(own) - {"groups"}:
             return {}
         splits = list(check_cv(self.cv, y, classifier=is_classifier(self.estimator)).split(X, y, **to_splits))
-        made: dict[str, Any] = {}
+        made: list[tuple[str, Any]] = []
         ready, together = list[tuple[str, Any, Iterator[Result]]](), 0
         for candidate, (train, _) in product(ParameterGrid(self.param_grid), splits):
             try:
@@ -76,17 +76,17 @@ class GridSearchCV(OneByOne):  # type: ignore[misc]
                 return {}
             ready.append((one.mark(*rows), one, _all_failures_told(one.fitting(*rows))))
             if len(ready) == together:
-                made |= _play(ready)
+                made += _play(ready)
                 ready = []
-        made |= _play(ready)
+        made += _play(ready)
         self.fits_together_ = len(made)
-        return made
+        return dict(made)
 
 
-def _play(ready: list[tuple[str, Any, Iterator[Result]]]) -> dict[str, Any]:
-    """The estimators that came to an end, fitted."""
+def _play(ready: list[tuple[str, Any, Iterator[Result]]]) -> list[tuple[str, Any]]:
+    """The estimators that came to an end, fitted, and their marks."""
     said = dict(play_together([play for _, _, play in ready]))
-    return {ready[i][0]: ready[i][1] for i, last in said.items() if isinstance(last, Result)}
+    return [ready[i][:2] for i, last in said.items() if isinstance(last, Result)]
 
 
 def _all_failures_told(play: Iterator[Result]) -> Iterator[Result]:
