@@ -99,19 +99,20 @@ def test_a_client_is_picked(browser: Browser, folders: dict[str, Path]) -> None:
     heat = "document.querySelector('#chart-confusion .plot').data[0].text"
     with browser.page() as page:
         page.open(folders["run"] / "report.html")
-        assert page.run(heat) == found["confusion"]
+        page.wait(same(heat, found["confusion"]))
         page.run("document.querySelector('.picker select').focus()")
         for letter in "c":  # what one types goes to the name that begins so
             page.call("Input.dispatchKeyEvent", type="char", text=letter)
         page.wait("document.querySelector('.picker select').value === '2'")
         page.wait(same(heat, found["clients"][2]["confusion"]))
+        page.wait("!document.querySelector('.card').hidden")
         card = page.run("[...document.querySelectorAll('.card tbody tr')].map((r) => r.cells[1].textContent)")
         row = found["clients"][2]
         low, high = row["intervals"]["accuracy"]
         assert f"{row['accuracy']:.3f} [{low:.3f}, {high:.3f}]" in card and len(card) == len(row["intervals"])
         page.run("document.querySelector('#client-metrics-table').closest('details').open = true")
         page.wait("document.querySelector('#client-metrics-table .pick')")
-        page.click("document.querySelectorAll('#client-metrics-table .pick')[1]")
+        page.run("document.querySelectorAll('#client-metrics-table .pick')[1].click()")
         page.wait("document.querySelector('.picker .note').textContent.includes('B: ')")
         page.wait("document.activeElement === document.querySelector('.picker select')")
         page.run("sartor.pick(-1)")

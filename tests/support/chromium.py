@@ -179,14 +179,21 @@ class Page:
 
     def click(self, script: str) -> None:
         """Click with the mouse into the middle of the element that a script gives."""
-        self.run(f"({script}).scrollIntoView({{block: 'center', behavior: 'instant'}})")
-        box = self.run(
-            f"(() => {{ const b = ({script}).getBoundingClientRect(); return [b.x, b.y, b.width, b.height] }})()"
-        )
+        box, before = self._box(script), None
+        while box != before:  # what is drawn above it meanwhile moves it
+            time.sleep(0.05)
+            box, before = self._box(script), box
         x, y = box[0] + box[2] / 2, box[1] + box[3] / 2
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             button = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **button)
+
+    def _box(self, script: str) -> Any:
+        """x, y, width and height of an element in the middle of the window."""
+        self.run(f"({script}).scrollIntoView({{block: 'center', behavior: 'instant'}})")
+        return self.run(
+            f"(() => {{ const b = ({script}).getBoundingClientRect(); return [b.x, b.y, b.width, b.height] }})()"
+        )
 
     def events(self, *methods: str) -> list[dict[str, Any]]:
         mine = [e for e in self._browser.events if e.get("sessionId") == self._session]
