@@ -32,7 +32,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     path = write(folder, ONE_SEED_SEARCHED)
     made, _ = played(path, folder / "one", 1)
     document.record(made, folder)
-    found = document.stored("small", False, folder)
+    found = document.stored("small", "full", folder)
     assert found is not None
     return path, found
 
