@@ -3,6 +3,7 @@ numbers are from the printed ones."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -60,7 +61,8 @@ def _published(folder: Path) -> list[Claim]:
 
 def measures(experiment: Experiment) -> list[str]:
     """What its claims are about besides accuracy, and those of others that it asks with equal work."""
-    return sorted({m for claim in claims(experiment) for m in (claim.measure, *claim.also)} - {"accuracy"})
+    asked = {m for claim in claims(experiment) for m in (claim.measure, *claim.also)}
+    return sorted(asked - {"accuracy", "bytes"})  # which every cell has
 
 
 def fallen(cells: Sequence[Mapping[str, Any]], claim: Claim, column: str) -> list[Mapping[str, Any]]:
@@ -88,7 +90,7 @@ def cases(cells: Sequence[Mapping[str, Any]], claim: Claim, order: Sequence[Tabl
     found: dict[tuple[Any, ...], list[list[Mapping[str, Any]]]] = {}
     for cell in cells:
         for i, member in enumerate(order):
-            if cell["unit"] in UNITS and matches(cell, claim.of) and matches(cell, member):
+            if _is_asked(cell, claim.measure, column) and matches(cell, claim.of) and matches(cell, member):
                 found.setdefault(tuple(cell.get(k) for k in keys), [[] for _ in order])[i].append(cell)
     out = []
     for key, members in found.items():
@@ -103,12 +105,21 @@ def cases(cells: Sequence[Mapping[str, Any]], claim: Claim, order: Sequence[Tabl
     return out
 
 
+def _is_asked(cell: Mapping[str, Any], measure: str, column: str) -> bool:
+    """Whether a cell has numbers of this kind; bytes are asked only where an accuracy is reached."""
+    if measure == "bytes":
+        return cell["unit"] == "bytes" and bool(_seeds(cell, column))
+    return cell["unit"] in UNITS
+
+
 def _each(cell: Mapping[str, Any], column: str, measure: str) -> dict[str, float]:
     """A cell's number of every seed, as `_value` has their mean."""
     if column == PAPER:
         return {}
     which = _which(cell, column)
     accuracy: dict[str, float] = cell[f"each{which}"] or {}
+    if measure == "bytes":  # in tenfolds: how many times more is a difference
+        return {seed: math.log10(value) for seed, value in accuracy.items()}
     found = accuracy if measure == "accuracy" else (cell[f"more{which}"] or {}).get(measure, {})
     if not found and len(accuracy) == 1 and measure in ("spread", "loss_var") and cell[f"{measure}{which}"] is not None:
         found = dict.fromkeys(accuracy, cell[f"{measure}{which}"])  # one seed: the mean is its own
@@ -116,7 +127,7 @@ def _each(cell: Mapping[str, Any], column: str, measure: str) -> dict[str, float
 
 
 def _unit(cell: Mapping[str, Any], measure: str) -> float:
-    return 1.0 if measure in ("loss_var", "training_loss", "training_curve") else UNITS[cell["unit"]]
+    return 1.0 if measure in ("loss_var", "training_loss", "training_curve", "bytes") else UNITS[cell["unit"]]
 
 
 def _which(cell: Mapping[str, Any], column: str) -> str:

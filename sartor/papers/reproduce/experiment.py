@@ -35,7 +35,7 @@ OWN = (
 
 # What a claim is about. `values.measured` says what they are; those that are not in HIGH are best if low.
 Measure = Literal[
-    "accuracy", "spread", "loss_var", "training_loss", "training_curve", "accuracy_curve", "wobble", "inside"
+    "accuracy", "spread", "loss_var", "training_loss", "training_curve", "accuracy_curve", "wobble", "inside", "bytes"
 ]
 HIGH = ("accuracy", "accuracy_curve", "inside")
 

@@ -126,6 +126,8 @@ def _interval_in_words(group: Sequence[HeldAgainst], measure: str, claimed: floa
     if not known:
         return "", False
     low, high, middle = _over_all(known)
+    if measure == "bytes":
+        return f"{10**middle:,.0f} times fewer bytes [{10**low:,.0f}, {10**high:,.0f}]", False
     scale = 1.0 if "loss" in measure or measure == "training_curve" else 100.0
     text = f"{scale * middle:+.3g} [{scale * low:.3g}, {scale * high:.3g}]"
     off = claimed is not None and not low <= claimed / 100 <= high
