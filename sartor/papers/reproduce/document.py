@@ -129,7 +129,7 @@ def document(folder: Path = RESULTS) -> str:
     """The text of docs/reproductions.md."""
     known = {name: load(name)[0] for name in names()}
     shown = {name: shown_tables(name, folder) for name in names()}
-    opening = claims_table.markdown(claims_table.entries(known, shown.__getitem__), set(known))
+    opening = claims_table.markdown(claims_table.entries(known, lambda name: shown.get(name, [])), set(known))
     sections = (_section(known[n], some) if some else _not_yet(known[n]) for n, some in shown.items())
     return "\n".join([HEAD, opening, INTRODUCTION, _overview(known, shown), *sections])
 
