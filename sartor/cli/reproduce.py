@@ -29,6 +29,9 @@ def reproduce(
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="list the experiments and how long they take")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="the size that takes about a minute")] = False,
+    reduced: Annotated[
+        bool, typer.Option("--reduced", help="the reduced size on which a verdict can rest; the table says what it is")
+    ] = False,
     seeds: Annotated[int | None, typer.Option(help="how many seeds [the experiment's]")] = None,
     only: Annotated[
         list[str] | None,
@@ -83,14 +86,13 @@ def reproduce(
             for k, v in assignments(only, "--only takes key=values, as in dataset=mnist").items()
         }
         instead = {k: v for k, v in (("rounds", rounds), ("model", model)) if v is not None}
-        size = Size.of(experiment, quick, seeds, wanted, instead)
-        place = folder or Path("runs", "reproduce", experiment.name + ("-quick" if quick else ""))
+        size = Size.of(experiment, quick, seeds, wanted, instead, reduced)
+        ending = "-quick" if quick else "-reduced" if reduced else ""
+        place = folder or Path("runs", "reproduce", experiment.name + ending)
         need(minutes is None or minutes >= 0, f"--minutes is at least 0; got {minutes}.")
-        before = document.stored(experiment.name, quick) if go_on else None
-        need(
-            before is not None or not go_on,
-            f"{experiment.name}{' --quick' if quick else ''} has no stored results; remove --stored.",
-        )
+        before = document.stored(experiment.name, size.name) if go_on else None
+        asked = "" if size.name == "full" else f" --{size.name}"
+        need(before is not None or not go_on, f"{experiment.name}{asked} has no stored results; remove --stored.")
         made = Reproduction(experiment, size, place, beside=folder is None, stored=before)
         _reproduce(made, minutes, not (quiet or as_json), as_json, record)
     if write:
@@ -146,7 +148,7 @@ def _reproduce(made: Reproduction, minutes: float | None, talk: bool, as_json: b
     outputs.leave(made.folder, table)
     drawn = figures.draw(made.folder / "figure.png", made, table)
     page.write(made.folder / "report.html", [made.folder])
-    before = document.stored(made.experiment.name, made.size.quick)
+    before = document.stored(made.experiment.name, made.size.name)
     if as_json:
         print(json.dumps(table, indent=1, ensure_ascii=False))
     if talk:

@@ -90,7 +90,7 @@ def test_options_in_the_pages_exist() -> None:
 
 def test_numbers_from_flame_s_table_are_the_stored_ones() -> None:
     """choosing-a-method.md tells the global models with two labels a client, and what skews of size and quality do."""
-    table = document.stored("flame-table3", quick=False)
+    table = document.stored("flame-table3", "full")
     assert table is not None
     ours = {(c["dataset"], c["partition"], c["method"], c["model"]): c["ours"] for c in table["cells"]}
     ditto, pfedme, flame = (
@@ -107,7 +107,7 @@ def test_numbers_from_flame_s_table_are_the_stored_ones() -> None:
 
 
 def test_numbers_from_flame_s_attacks_are_the_stored_ones() -> None:
-    table = document.stored("flame-robustness", quick=False)
+    table = document.stored("flame-robustness", "full")
     assert table is not None
     ours = {(c["method"], c["attack"], c["model"]): f"{c['ours']:.2f}" for c in table["cells"]}
     crude = ("same-value", "sign-flip", "gaussian")

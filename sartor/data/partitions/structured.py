@@ -118,7 +118,7 @@ class Dominant:
         ties = rng.random((m, len(available)))
         factor = 1.0
         while factor > 1e-4:
-            counts = np.array([self._counts(self._group(i, m), factor, ties[i]) for i in range(m)])
+            counts = np.array([self._counts(self.group(i, m), factor, ties[i]) for i in range(m)])
             wanted = counts.sum(axis=0)
             if (wanted <= available).all():
                 return counts
@@ -126,7 +126,8 @@ class Dominant:
             factor *= min(0.999, float((available / np.maximum(wanted, 1)).min()))
         raise SartorError(f"Dominant: a class has no samples (class {int(np.argmin(available))}), so no mix can hold.")
 
-    def _group(self, client: int, m: int) -> int:
+    def group(self, client: int, m: int) -> int:
+        """The group of one of m clients."""
         if self.widths is None:
             return client * self.groups // m
         ends = np.cumsum(self.widths) * m  # in units of 1/Σ widths of a client

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .datasets import each_pixel
+from .datasets import each_pixel, part_of
 from .drifting import Drifting
 from .partitions import FlameDirichlet, FlameHybrid, FlameLabels, FlameNoise, FlameQuantity, PFedMePowerLaw
 from .slips import DittoEveryone, LGFedAvgEveryone, LpProjFromZero, PFedMeScoringW, RSAEveryone
@@ -31,5 +31,5 @@ NAMES: dict[str, dict[str, Callable[..., Any]]] = {
         "flame-noise": FlameNoise,
         "pfedme-power-law": PFedMePowerLaw,
     },
-    "dataset": {"each-pixel": each_pixel},
+    "dataset": {"each-pixel": each_pixel, "part-of": part_of},
 }

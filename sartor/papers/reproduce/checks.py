@@ -49,6 +49,9 @@ class ExperimentCheck:
             (["quick", "datasets"], e.quick.datasets),
         ]
         groups += [(["authors", "datasets"], a.datasets)] if a else []
+        if (r := e.reduced) is not None:
+            parts.append((["reduced", "run"], r.run))
+            groups.append((["reduced", "datasets"], r.datasets))
         for place, group in groups:
             for name, table in group.items():
                 if name not in known and name not in SOURCES:
@@ -57,14 +60,18 @@ class ExperimentCheck:
         for place, table in parts:
             self.run(place, table)
         own: list[tuple[Place, dict[str, Table]]] = [(["methods"], e.methods)]
-        for place, group in [*own, (["authors", "methods"], a.methods if a else {})]:
+        own += [(["authors", "methods"], a.methods if a else {}), (["reduced", "methods"], r.methods if r else {})]
+        for place, group in own:
             for name, table in group.items():
                 self.method(place, name)
                 self.settings([*place, name], name, table)
-        for name, table in e.tune.items():
-            self.method(["tune"], name)
-            self.tuned(["tune", name], name, table)
+        grids: list[tuple[Place, dict[str, Table]]] = [(["tune"], e.tune), (["reduced", "tune"], r.tune if r else {})]
+        for place, group in grids:
+            for name, table in group.items():
+                self.method(place, name)
+                self.tuned([*place, name], name, table)
         ruled: list[tuple[Place, list[Rule]]] = [(["rules"], e.rules), (["authors", "rules"], a.rules if a else [])]
+        ruled += [(["reduced", "rules"], r.rules if r else [])]
         for place, rules in ruled:
             for i, rule in enumerate(rules):
                 self.rule([*place, i], rule, cells)
@@ -200,8 +207,13 @@ class ExperimentCheck:
                 raise self.faults.at(place, f"no cell is {' and '.join(f'{k} = {v!r}' for k, v in kind.items())}.")
 
     def only(self, e: Experiment, cells: Sequence[Any]) -> None:
-        """What the quick size is of."""
+        """What the quick and the reduced size are of."""
         keys = {k for c in cells for k in outline(c)}
-        for key in e.quick.only:
-            if key not in keys:
-                raise self.faults.at(["quick", "only", key], unknown("key of a cell", key, keys))
+        kinds: list[tuple[Place, Table]] = [(["quick", "only"], e.quick.only)]
+        kinds += [(["reduced", "only", i], kind) for i, kind in enumerate(e.reduced.only if e.reduced else [])]
+        for place, kind in kinds:
+            for key in kind:
+                if key not in keys:
+                    raise self.faults.at([*place, key], unknown("key of a cell", key, keys))
+            if place[0] == "reduced" and not any(matches(outline(c), kind) for c in cells):
+                raise self.faults.at(place, f"no cell is {' and '.join(f'{k} = {v!r}' for k, v in kind.items())}.")

@@ -3,12 +3,15 @@ numbers are from the printed ones."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from statistics import mean, median
 from typing import Any, NamedTuple
 
 from .cells import UNITS, about, in_words, matches
-from .experiment import HIGH, Claim, Experiment, Table
+from .experiment import HIGH, Claim, Experiment, Table, read
 from .outputs import has_authors, name, number
 
 # Cells that are the same in all of these, but for what an order is about, are compared with each other.
@@ -41,12 +44,43 @@ def gap(first: Sequence[float], second: Sequence[float], lower: bool) -> float:
 def claims(experiment: Experiment) -> list[Claim]:
     """What the papers claim, then what the experiment asks itself."""
     told = [Claim.model_validate(c) for file in about(experiment) for c in file.get("claims", [])]
-    return told + experiment.questions
+    return told + experiment.questions + _asked_here(experiment)
+
+
+def _asked_here(experiment: Experiment) -> list[Claim]:
+    """Claims of other experiments that are asked here with equal work."""
+    return [claim for claim in _published(experiment.folder / "published") if claim.fair == experiment.name]
+
+
+@cache
+def _published(folder: Path) -> list[Claim]:
+    """The claims of all papers that are asked with equal work elsewhere."""
+    raw = [c for path in sorted(folder.glob("*.toml")) for c in read(path)[1].get("claims", [])]
+    return [Claim.model_validate(c) for c in raw if "fair" in c]
 
 
 def measures(experiment: Experiment) -> list[str]:
-    """What its claims are about besides accuracy."""
-    return sorted({claim.measure for claim in claims(experiment)} - {"accuracy"})
+    """What its claims are about besides accuracy, and those of others that it asks with equal work."""
+    asked = {m for claim in claims(experiment) for m in (claim.measure, *claim.also)}
+    return sorted(asked - {"accuracy", "bytes"})  # which every cell has
+
+
+def fallen(cells: Sequence[Mapping[str, Any]], claim: Claim, column: str) -> list[Mapping[str, Any]]:
+    """Of a claim about how far numbers fall: the second of its two kinds of cells with the difference to the first as
+    their accuracy, seed by seed. Of any other claim the cells themselves."""
+    if not claim.fall:
+        return list(cells)
+    before, after = claim.fall
+    keys = [k for k in (*ALIKE, *WHO, "label") if k not in {*before, *after}]
+    starts = {tuple(str(c.get(k)) for k in keys): c for c in cells if matches(c, before)}
+    found: list[Mapping[str, Any]] = []
+    for cell in cells:
+        start = starts.get(tuple(str(cell.get(k)) for k in keys)) if matches(cell, after) else None
+        if start is not None and cell["unit"] in UNITS:
+            which = _which(cell, column)
+            first, then = start[f"each{which}"] or {}, cell[f"each{which}"] or {}
+            found.append({**cell, f"each{which}": {s: then[s] - first[s] for s in then if s in first}})
+    return found
 
 
 def cases(cells: Sequence[Mapping[str, Any]], claim: Claim, order: Sequence[Table], column: str) -> list[Case]:
@@ -56,7 +90,7 @@ def cases(cells: Sequence[Mapping[str, Any]], claim: Claim, order: Sequence[Tabl
     found: dict[tuple[Any, ...], list[list[Mapping[str, Any]]]] = {}
     for cell in cells:
         for i, member in enumerate(order):
-            if cell["unit"] in UNITS and matches(cell, claim.of) and matches(cell, member):
+            if _is_asked(cell, claim.measure, column) and matches(cell, claim.of) and matches(cell, member):
                 found.setdefault(tuple(cell.get(k) for k in keys), [[] for _ in order])[i].append(cell)
     out = []
     for key, members in found.items():
@@ -71,12 +105,21 @@ def cases(cells: Sequence[Mapping[str, Any]], claim: Claim, order: Sequence[Tabl
     return out
 
 
+def _is_asked(cell: Mapping[str, Any], measure: str, column: str) -> bool:
+    """Whether a cell has numbers of this kind; bytes are asked only where an accuracy is reached."""
+    if measure == "bytes":
+        return cell["unit"] == "bytes" and bool(_seeds(cell, column))
+    return cell["unit"] in UNITS
+
+
 def _each(cell: Mapping[str, Any], column: str, measure: str) -> dict[str, float]:
     """A cell's number of every seed, as `_value` has their mean."""
     if column == PAPER:
         return {}
     which = _which(cell, column)
     accuracy: dict[str, float] = cell[f"each{which}"] or {}
+    if measure == "bytes":  # in tenfolds: how many times more is a difference
+        return {seed: math.log10(value) for seed, value in accuracy.items()}
     found = accuracy if measure == "accuracy" else (cell[f"more{which}"] or {}).get(measure, {})
     if not found and len(accuracy) == 1 and measure in ("spread", "loss_var") and cell[f"{measure}{which}"] is not None:
         found = dict.fromkeys(accuracy, cell[f"{measure}{which}"])  # one seed: the mean is its own
@@ -84,7 +127,7 @@ def _each(cell: Mapping[str, Any], column: str, measure: str) -> dict[str, float
 
 
 def _unit(cell: Mapping[str, Any], measure: str) -> float:
-    return 1.0 if measure in ("loss_var", "training_loss", "training_curve") else UNITS[cell["unit"]]
+    return 1.0 if measure in ("loss_var", "training_loss", "training_curve", "bytes") else UNITS[cell["unit"]]
 
 
 def _which(cell: Mapping[str, Any], column: str) -> str:
@@ -120,7 +163,7 @@ def judged(claim: Claim, table: Mapping[str, Any]) -> list[str]:
     sign = " ≥ " if claim.measure in HIGH else " ≤ "
     sentences = []
     for order in claim.orders:
-        found = [(word, cases(table["cells"], claim, order, column)) for column, word in columns]
+        found = [(word, cases(fallen(table["cells"], claim, column), claim, order, column)) for column, word in columns]
         if parts := [_counted(some, claim.measure, word) for word, some in found if some]:
             sentences.append(f"{what}{sign.join(map(_words, order))}: {'; '.join(parts)}.")
     return sentences

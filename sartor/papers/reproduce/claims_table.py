@@ -4,7 +4,7 @@ whether it holds."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,7 +42,7 @@ def files(folder: Path = FOLDER) -> list[tuple[str, dict[str, Any]]]:
 
 
 def entries(
-    known: Mapping[str, Experiment], stored: Callable[[str], Mapping[str, Any] | None], folder: Path = FOLDER
+    known: Mapping[str, Experiment], stored: Callable[[str], Sequence[Mapping[str, Any]]], folder: Path = FOLDER
 ) -> list[DecidedClaim]:
     """Every claim of the published files, paper by paper."""
     theory = read_json(folder / "theory.json") if (folder / "theory.json").exists() else {}

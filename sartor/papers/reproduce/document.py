@@ -19,6 +19,7 @@ from .values import POINT, UNPRINTED
 
 RESULTS = FOLDER / "results"
 DOCUMENT = FOLDER.parents[2] / "docs" / "reproductions.md"
+SIZES = {"full": "", "reduced": ".reduced", "quick": ".quick"}  # → the ending of a stored file
 LONG = 24  # rows above which a table is folded
 # A cell has all of these; None is not stored.
 FIELDS = (
@@ -32,7 +33,7 @@ FIELDS = (
 
 def record(table: Mapping[str, Any], folder: Path = RESULTS) -> Path:
     """Store a table in the repository, one cell a line, so that a later one can be compared with it."""
-    path = folder / f"{table['name']}{'.quick' if table['quick'] else ''}.json"
+    path = folder / f"{table['name']}{_ending(table)}.json"
     head = {k: v for k, v in table.items() if k != "cells"}
     cells = [{k: v for k, v in c.items() if v is not None} for c in table["cells"]]
     need(bool(cells), f"{table['name']}: there are no cells to store.")
@@ -42,15 +43,19 @@ def record(table: Mapping[str, Any], folder: Path = RESULTS) -> Path:
     return path
 
 
-def stored(name: str, quick: bool | None = None, folder: Path = RESULTS) -> dict[str, Any] | None:
-    """The stored table of an experiment: the quick or the full one; by default the full one where there is one."""
-    for wanted in [False, True] if quick is None else [quick]:
-        path = folder / f"{name}{'.quick' if wanted else ''}.json"
+def stored(name: str, size: str | None = None, folder: Path = RESULTS) -> dict[str, Any] | None:
+    """The stored table of an experiment in a size; by default the first of full, reduced and quick that is there."""
+    for ending in SIZES.values() if size is None else [SIZES[size]]:
+        path = folder / f"{name}{ending}.json"
         if path.exists():
             found: dict[str, Any] = read_json(path)
             found["cells"] = [{**dict.fromkeys(FIELDS), **c} for c in found["cells"]]
             return found
     return None
+
+
+def _ending(table: Mapping[str, Any]) -> str:
+    return SIZES["quick" if table["quick"] else "reduced" if table.get("reduced") else "full"]
 
 
 def keep_figure(drawn: Path, table: Mapping[str, Any]) -> Path | None:
@@ -64,7 +69,7 @@ def keep_figure(drawn: Path, table: Mapping[str, Any]) -> Path | None:
 
 
 def _figure(table: Mapping[str, Any]) -> Path:
-    return DOCUMENT.parent / "reproductions" / f"{table['name']}{'.quick' if table['quick'] else ''}.png"
+    return DOCUMENT.parent / "reproductions" / f"{table['name']}{_ending(table)}.png"
 
 
 def changed(table: Mapping[str, Any], before: Mapping[str, Any]) -> str:
@@ -122,19 +127,25 @@ and what the paper leaves open; below each table the paper's claims, and in how 
 
 def document(folder: Path = RESULTS) -> str:
     """The text of docs/reproductions.md."""
-    found = [(load(name)[0], table) for name in names() if (table := stored(name, folder=folder)) is not None]
-    tables = {e.name: table for e, table in found}
     known = {name: load(name)[0] for name in names()}
-    opening = claims_table.markdown(claims_table.entries(known, tables.get), set(known))
-    sections = (_section(e, tables[n]) if n in tables else _not_yet(e) for n, e in known.items())
-    return "\n".join([HEAD, opening, INTRODUCTION, _overview(found), *sections])
+    shown = {name: shown_tables(name, folder) for name in names()}
+    opening = claims_table.markdown(claims_table.entries(known, lambda name: shown.get(name, [])), set(known))
+    sections = (_section(known[n], some) if some else _not_yet(known[n]) for n, some in shown.items())
+    return "\n".join([HEAD, opening, INTRODUCTION, _overview(known, shown), *sections])
 
 
-def _overview(found: Sequence[tuple[Experiment, Mapping[str, Any]]]) -> str:
+def shown_tables(name: str, folder: Path = RESULTS) -> list[dict[str, Any]]:
+    """What is stored of an experiment: the full and the reduced size, or the quick one where neither is there."""
+    found = [stored(name, size, folder) for size in ("full", "reduced")]
+    return [t for t in found if t is not None] or [t for t in [stored(name, "quick", folder)] if t is not None]
+
+
+def _overview(known: Mapping[str, Experiment], shown: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     lines = ["| experiment | size | as written | authors' switches |", "|---|---|---|---|"]
-    for e, table in found:
-        theirs = counted(table, "counts_authors") if has_authors(table) else "–"
-        lines.append(f"| [{e.name}](#{e.name}) | {_size(table)} | {counted(table)} | {theirs} |")
+    for name in known:
+        for table in shown[name]:
+            theirs = counted(table, "counts_authors") if has_authors(table) else "–"
+            lines.append(f"| [{name}](#{name}) | {_size(table)} | {counted(table)} | {theirs} |")
     return "\n".join(lines) + "\n"
 
 
@@ -144,7 +155,7 @@ def _size(table: Mapping[str, Any]) -> str:
     instead += [f"the model {table['network']}"] if table.get("network") else []
     reduced = f", {' and '.join(instead)} in place of the experiment's" if instead else ""
     missing = f", not finished: {table['missing']} runs are missing" if table.get("missing") else ""
-    size = "quick" if table["quick"] else "reduced" if instead else "full"
+    size = "quick" if table["quick"] else "reduced" if is_reduced(table) else "full"
     return f"{size}, {seeds}{reduced}{missing}"
 
 
@@ -164,19 +175,23 @@ def _notes(e: Experiment) -> list[str]:
     return out
 
 
-def _section(experiment: Experiment, table: Mapping[str, Any]) -> str:
+def _section(experiment: Experiment, tables: Sequence[Mapping[str, Any]]) -> str:
     e = experiment
-    source = ", ".join(filter(None, [table["paper"], table["where"]]))
-    out = [f"## {e.name}", "", f"{e.title} ({source}). {e.about}".strip(), ""]
-    out += [
-        f"`{table['command']}`",
-        "",
-        f"Size: {_size(table)}; {table['runs']} runs behind the numbers. {_data(table)}",
-        "",
-    ]
+    source = ", ".join(filter(None, [tables[0]["paper"], tables[0]["where"]]))
+    out = [f"## {e.name}", "", f"{e.title} ({source}). {e.about}".strip(), "", *_notes(e)]
+    for table in tables:
+        out += [f"### {e.name}, {'reduced' if table.get('reduced') else 'full'} size", ""] if len(tables) > 1 else []
+        out += _of_one_size(e, table)
+    return "\n".join(out) + "\n"
+
+
+def _of_one_size(e: Experiment, table: Mapping[str, Any]) -> list[str]:
+    """The command, the size, what comes out, the table and the claims."""
+    runs = f"{table['runs']} runs behind the numbers"
+    out = [f"`{table['command']}`", "", f"Size: {_size(table)}; {runs}. {_data(table)}", ""]
+    out += [f"**Reduced.** {table['reduced']}", ""] if table.get("reduced") else []
     said = claims(e)
     out += [f"**In short.** {in_short(table, said)}", ""]
-    out += _notes(e)
     picture = _figure(table)
     out += [f"![{e.title}]({picture.relative_to(DOCUMENT.parent).as_posix()})", ""] if picture.exists() else []
     out += [_folded(markdown(table), len(table["cells"]))]
@@ -189,8 +204,7 @@ def _section(experiment: Experiment, table: Mapping[str, Any]) -> str:
         out += [far]
     out += ["", *(f"- {line}" for line in failures(table))]
     out += [f"- {line}" for line in dict.fromkeys(c["differs"] for c in table["cells"] if c["differs"])]
-    out += [line for claim in said for line in _claim(claim, table)]
-    return "\n".join(out) + "\n"
+    return [*out, *(line for claim in said for line in _claim(claim, table)), ""]
 
 
 def _folded(text: str, rows: int) -> str:

@@ -21,6 +21,7 @@ OWN = (
     "published",
     "cells",
     "quick",
+    "reduced",
     "remarks",
     "unequal",
     "mended",
@@ -32,9 +33,11 @@ OWN = (
 )  # what `like` does not take over
 
 
-# What a claim is about. All but accuracy and its curve are best if low; `values.measured` says what they are.
-Measure = Literal["accuracy", "spread", "loss_var", "training_loss", "training_curve", "accuracy_curve", "wobble"]
-HIGH = ("accuracy", "accuracy_curve")
+# What a claim is about. `values.measured` says what they are; those that are not in HIGH are best if low.
+Measure = Literal[
+    "accuracy", "spread", "loss_var", "training_loss", "training_curve", "accuracy_curve", "wobble", "inside", "bytes"
+]
+HIGH = ("accuracy", "accuracy_curve", "inside")
 
 
 class _Part(BaseModel):
@@ -84,6 +87,23 @@ class Quick(_Part):
     only: dict[str, Any] = {}
 
 
+class Reduced(_Part):
+    """A size between quick and full in which a claim can hold or fail: verdicts rest on it where the full size is not
+    there. Its settings take the place of the experiment's; what a cell itself or a rule says stands."""
+
+    what: str  # what was reduced, for the reader
+    seeds: list[int] = [0, 1, 2]
+    only: list[Table] = []  # kinds of cells; a cell of any kind is in
+    run: Table = {}
+    datasets: dict[str, Table] = {}
+    methods: dict[str, Table] = {}
+    tune: dict[str, Table] = {}  # in place of the experiment's grid of that method
+    tune_seeds: int = 1  # how many of the seeds a grid is searched with
+    rules: list[Rule] = []
+    read: Reading | None = None  # in place of the experiment's
+    authors: bool = False  # whether the authors' column is run, too
+
+
 class Claim(_Part):
     """Something a paper says of its results, or a question of ours, and how it can be checked in a table."""
 
@@ -95,6 +115,9 @@ class Claim(_Part):
     claimed: list[float] = []  # of each order the difference that the paper gives, in points
     least: float | None = None  # every cell of this kind has at least so many percent
     within: float | None = None  # "similar", "comparable": the second is at most so many points better
+    also: list[Measure] = []  # other measures in which the orders are to hold, too
+    most: bool = False  # "most", "usually": more than half of the comparisons decide
+    fall: list[Table] = []  # two kinds of cells: orders are of how far a number falls from the first to the second
     fair: str = ""  # an experiment in which the same cells have equal gradients and grids
     theory: list[str] = []  # checks of `sartor theory` that decide it
     undecidable: str = ""  # why no order of cells can decide it here
@@ -121,6 +144,7 @@ class Experiment(_Part):
     rules: list[Rule] = []
     authors: Authors | None = None
     quick: Quick = Quick()
+    reduced: Reduced | None = None
     cells: list[Table] = []
     figure: Literal["robustness", "fairness", "rounds", "accuracy", "weights", "agreement"] | None = None
     remarks: list[str] = []
@@ -224,7 +248,7 @@ def _checked(values: Mapping[str, Any], path: Path, faults: Faults) -> Experimen
 def _fields(place: Sequence[str | int]) -> list[str]:
     """The keys that a table of the file may have."""
     inner: dict[str, type[BaseModel]] = {"read": Reading, "authors": Authors, "quick": Quick, "rules": Rule}
-    inner |= {"questions": Claim}
+    inner |= {"questions": Claim, "reduced": Reduced}
     words = [p for p in place if isinstance(p, str)]
     kind = inner[words[-1]] if words else Experiment
     return [f for f in kind.model_fields if f not in ("name", "folder")]

@@ -24,7 +24,7 @@ def in_short(table: Mapping[str, Any], claims: Sequence[Claim]) -> str:
 
 def is_reduced(table: Mapping[str, Any]) -> bool:
     """Whether something took the place of what the experiment says, so that distances mean little."""
-    return bool(table["rounds"] or table.get("network"))
+    return bool(table["rounds"] or table.get("network") or table.get("reduced"))
 
 
 def _numbers(table: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from ...run.assemble import resolve
 from ...run.named_parts import dotted
 from ...run.recipe import SETTINGS, Recipe
 from .cells import PaperCell, all_cells, base, matches, outline
-from .experiment import Experiment, Reading, Rule, Table, merged
+from .experiment import Experiment, Reading, Reduced, Rule, Table, merged
 
 # A cell's key → the field of a recipe, of the method's solver, of the method. Others have their own name.
 FIELDS = {"dataset": "data", "network": "model", "compression": "compress"}
@@ -33,6 +33,7 @@ class Size:
     quick: bool = False
     only: Table = field(default_factory=dict)
     instead: Table = field(default_factory=dict)  # rounds, model: in place of those of the experiment
+    reduced: bool = False
 
     @classmethod
     def of(
@@ -42,9 +43,13 @@ class Size:
         seeds: int | None = None,
         only: Table | None = None,
         instead: Table | None = None,
+        reduced: bool = False,
     ) -> Size:
         """As it is asked for on the command line."""
+        need(not (quick and reduced), "--quick and --reduced are two sizes; leave one of them away.")
+        need(not reduced or experiment.reduced is not None, f"{experiment.name} has no reduced size.")
         given = experiment.quick.seeds if quick else experiment.seeds
+        given = experiment.reduced.seeds if reduced and experiment.reduced else given
         if seeds is not None:
             need(seeds >= 1, f"--seeds is how many seeds are run, at least 1; got {seeds}.")
             more = (s for s in range(seeds + len(given)) if s not in given)
@@ -58,11 +63,22 @@ class Size:
             for one in value if isinstance(value, list) else [value]:
                 if not any(matches(outline(c), {key: one}) for c in cells):
                     raise unknown(f"{key} in --only", one, {str(outline(c)[key]) for c in cells if key in outline(c)})
-        return cls(tuple(given), quick, wanted, instead or {})
+        return cls(tuple(given), quick, wanted, instead or {}, reduced)
+
+    @property
+    def name(self) -> str:
+        """full, reduced or quick."""
+        return "quick" if self.quick else "reduced" if self.reduced else "full"
+
+    def part(self, experiment: Experiment) -> Reduced | None:
+        """The reduced size, where it is that."""
+        return experiment.reduced if self.reduced else None
 
     def cells(self, experiment: Experiment) -> list[PaperCell]:
         """The cells in it."""
-        return [c for c in all_cells(experiment) if matches(outline(c), self.only)]
+        kinds = (part.only if (part := self.part(experiment)) else []) or [{}]
+        found = [c for c in all_cells(experiment) if matches(outline(c), self.only)]
+        return [c for c in found if any(matches(outline(c), kind) for kind in kinds)]
 
 
 @dataclass(frozen=True)
@@ -76,8 +92,9 @@ class TableColumn:
 
     @property
     def reading(self) -> Reading:
-        there = self.experiment.authors
-        return there.read if self.authors and there is not None else self.experiment.read
+        there, part = self.experiment.authors, self.size.part(self.experiment)
+        ours = part.read if part and part.read else self.experiment.read
+        return there.read if self.authors and there is not None else ours
 
     @cached_property
     def grid(self) -> Table:
@@ -92,8 +109,8 @@ class TableColumn:
         return {k: v for k, v in found.items() if k not in given}
 
     def _tune(self) -> Table:
-        e, keys = self.experiment, self.cell.keys
-        found = dict(e.tune.get(keys["method"], {}))
+        e, method, part = self.experiment, self.cell.keys["method"], self.size.part(self.experiment)
+        found = dict(part.tune[method] if part and method in part.tune else e.tune.get(method, {}))
         for rule in self._rules():
             found |= rule.tune
         return found | self.cell.tune
@@ -116,8 +133,8 @@ class TableColumn:
         return [{k: v[len(v) // 2] for k, v in untuned.items()}]
 
     def _rules(self) -> Sequence[Rule]:
-        e = self.experiment
-        rules = [*e.rules, *(e.authors.rules if self.authors and e.authors else [])]
+        e, part = self.experiment, self.size.part(self.experiment)
+        rules = [*e.rules, *(e.authors.rules if self.authors and e.authors else []), *(part.rules if part else [])]
         return [r for r in rules if matches(outline(self.cell), r.when)]
 
     @cached_property
@@ -126,11 +143,15 @@ class TableColumn:
         e, keys, there = self.experiment, self.cell.keys, self.experiment.authors if self.authors else None
         dataset, method = keys["dataset"], keys["method"]
         run, own = merged(e.run, _of(e.datasets, dataset)), dict(e.methods.get(method, {}))
+        smaller: Table = {}
+        if part := self.size.part(e):
+            smaller = merged(part.run, _of(part.datasets, dataset))
+            run, own = merged(run, smaller), merged(own, part.methods.get(method, {}))
         if there is not None:
             run = merged(merged(run, there.run), _of(there.datasets, dataset))
             own = merged(own, there.methods.get(method, {}))
         placed, settings = place(keys)
-        if dataset in e.stand_ins:
+        if dataset in e.stand_ins or "data" in smaller:
             placed.pop("data")
         if there is not None:
             placed = {
@@ -156,8 +177,9 @@ class TableColumn:
     @property
     def searched(self) -> tuple[int, ...]:
         """The seeds with which the grid is searched."""
-        seeds = self.size.seeds
-        return seeds if len(self.variants) == 1 else seeds[: self.experiment.tune_seeds or len(seeds)]
+        seeds, part = self.size.seeds, self.size.part(self.experiment)
+        searching = part.tune_seeds if part else self.experiment.tune_seeds
+        return seeds if len(self.variants) == 1 else seeds[: searching or len(seeds)]
 
     @cached_property
     def fingerprint(self) -> str:

@@ -157,7 +157,8 @@ class Reproduction:
                 continue
             written = TableColumn(self.experiment, cell, False, self.size)
             self.entries[cell.combination, False] = ColumnRuns(written)
-            if self.experiment.authors is not None:
+            part = self.size.part(self.experiment)
+            if self.experiment.authors is not None and (part is None or part.authors):
                 theirs = TableColumn(self.experiment, cell, True, self.size)
                 if not theirs.same_as(written):
                     self.entries[cell.combination, True] = ColumnRuns(theirs)
@@ -192,6 +193,7 @@ class Reproduction:
             "unit": files[0]["unit"] if files and rows and any(c.paper is not None for c in self.cells) else "fraction",
             "command": command(e, self.size),
             "quick": self.size.quick,
+            "reduced": part.what if (part := self.size.part(e)) else None,
             "rounds": self.size.instead.get("rounds"),
             "network": self.size.instead.get("model"),
             "seeds": len(self.size.seeds),
@@ -249,8 +251,10 @@ class Reproduction:
 
 def command(experiment: Experiment, size: Size) -> str:
     """The command that makes the table."""
-    standard = experiment.quick.seeds if size.quick else experiment.seeds
-    words = ["sartor", "reproduce", experiment.name, *(["--quick"] if size.quick else [])]
+    part = size.part(experiment)
+    standard = experiment.quick.seeds if size.quick else part.seeds if part else experiment.seeds
+    words = ["sartor", "reproduce", experiment.name]
+    words += ["--quick"] if size.quick else ["--reduced"] if size.reduced else []
     words += [f"--seeds {len(size.seeds)}"] if len(size.seeds) != len(standard) else []
     words += [f"--{key} {value}" for key, value in size.instead.items()]
     asked = {k: v for k, v in size.only.items() if not size.quick or experiment.quick.only.get(k) != v}

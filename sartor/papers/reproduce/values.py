@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...data import Dominant, parse
 from .cells import UNITS, PaperCell
 from .experiment import Reading
 
@@ -66,11 +67,14 @@ def one(run: Mapping[str, Any], cell: PaperCell, reading: Reading) -> dict[str, 
 def measured(run: Mapping[str, Any], cell: PaperCell, reading: Reading, measure: str) -> float | None:
     """Another measure of a run, as a fraction: the spread of accuracy or the variance of losses over clients, or the
     training loss in the round that is read; over the curve of evaluated rounds the mean of training loss or accuracy
-    (how fast it gets there), or the wobble: how much accuracy changes from one to the next in the second half."""
+    (how fast it gets there), or the wobble: how much accuracy changes from one to the next in the second half; inside:
+    of the weight that clients give to others, the share inside their group."""
     model = "oracle" if cell.model == "chosen" and reading.choice == "test" else cell.model
     column = run["models"].get(model)
     if column is None:
         return None
+    if measure == "inside":
+        return _inside(run)
     if measure in ("spread", "loss_var", "training_loss"):
         kept = column.get({"spread": "std", "training_loss": "training"}.get(measure, measure))
         at = where_in(run, model, reading, cell.budget)
@@ -82,6 +86,19 @@ def measured(run: Mapping[str, Any], cell: PaperCell, reading: Reading, measure:
         late = np.abs(np.diff(curve[len(curve) // 2 :]))
         return float(late.mean()) if len(late) else None
     return float(np.mean(curve))
+
+
+def _inside(run: Mapping[str, Any]) -> float | None:
+    """The mean over clients of the share of their weight on others that is on clients of their group."""
+    dealt = parse(run["recipe"]["partition"])
+    if "weights" not in run or not isinstance(dealt, Dominant):
+        return None
+    xi = np.array(run["weights"], dtype=float)
+    np.fill_diagonal(xi, 0.0)
+    group = np.array([dealt.group(i, len(xi)) for i in range(len(xi))])
+    given = xi.sum(axis=1)
+    own = (xi * (group[:, None] == group[None, :])).sum(axis=1)
+    return float(np.mean(own[given > 0] / given[given > 0])) if (given > 0).any() else None
 
 
 def over_seeds(

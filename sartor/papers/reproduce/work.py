@@ -30,6 +30,7 @@ class Work(NamedTuple):
     finetuning: float  # gradients besides, each time that personal models are made of the global one
     trained: float  # the share of clients that train in a round
     trials: int  # settings among which the best is chosen
+    rounds: int = 0
 
     def words(self) -> str:
         """In a few words."""
@@ -55,7 +56,7 @@ def compared(experiment: Experiment, size: Size | None = None) -> list[dict[str,
 
 def is_equal(entrants: Iterable[Work]) -> bool:
     """Whether all have the same, up to what rounding does to a count."""
-    rounded = {(f"{w.gradients:.3g}", f"{w.finetuning:.3g}", f"{w.trained:.3g}", w.trials) for w in entrants}
+    rounded = {(f"{w.gradients:.3g}", f"{w.finetuning:.3g}", f"{w.trained:.3g}", *w[3:]) for w in entrants}
     return len(rounded) <= 1
 
 
@@ -63,7 +64,7 @@ def work_of(variants: Sequence[Recipe]) -> Work:
     """The work of a method with a grid: of its longest setting."""
     found = [_counted(_small(recipe).toml()) for recipe in variants]
     gradients, finetuning, trained = (max(w[i] for w in found) for i in range(3))
-    return Work(gradients, finetuning, trained, len(variants))
+    return Work(gradients, finetuning, trained, len(variants), max(recipe.rounds for recipe in variants))
 
 
 def _small(recipe: Recipe) -> Recipe:

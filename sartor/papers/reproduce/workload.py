@@ -56,10 +56,11 @@ def multiplications(model: str, dataset: str) -> int:
 def seconds(recipe: Recipe) -> float:
     """About so long, from its fields alone; 0 for data of one's own."""
     name, inside, _ = spelling.read("data set", recipe.data)
-    name = str(inside[0]) if name == "authors.each-pixel" else name
+    part = int(str(inside[1])) if name == "authors.part-of" else None
+    name = str(inside[0]) if name.startswith("authors.") else name
     if name not in FACTS:
         return 0.0
-    n = FACTS[name][0]
+    n = part or FACTS[name][0]
     dealt = None if recipe.partition == "auto" else parse(recipe.partition)
     if isinstance(dealt, Dominant):
         n = min(n, (recipe.clients or 10) * sum(dealt.sizes) // len(dealt.sizes))

@@ -32,7 +32,7 @@ def test_a_stored_table_comes_back_and_is_compared_cell_by_cell(finished: tuple[
     moved["cells"][0]["ours"] += 30
     assert "5 of 6 cells agree; not so: FLAME-PM." in document.changed(moved, back)
     assert "of another size" in document.changed(found | {"command": "sartor reproduce small --quick"}, back)
-    assert document.stored("small", quick=True, folder=tmp_path) is None
+    assert document.stored("small", "quick", folder=tmp_path) is None
 
 
 def test_the_document_has_command_table_verdicts_remarks_and_claims(

@@ -32,7 +32,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     path = write(folder, ONE_SEED_SEARCHED)
     made, _ = played(path, folder / "one", 1)
     document.record(made, folder)
-    found = document.stored("small", False, folder)
+    found = document.stored("small", "full", folder)
     assert found is not None
     return path, found
 
@@ -103,8 +103,8 @@ def test_the_stored_results_are_of_the_recipes_as_they_are(
     """With --stored and no time to play, the command beside a table gives it back: cell by cell, nothing left out."""
     monkeypatch.setattr(figures, "draw", lambda *_: None)
     monkeypatch.setattr(page, "write", lambda *_: None)
-    quick = file.endswith(".quick.json")
-    before = document.stored(file.split(".")[0], quick)
+    name, *size, _ = file.split(".")
+    before = document.stored(name, size[0] if size else "full")
     assert before is not None
     good(*shlex.split(before["command"])[1:], "--stored", "--minutes", 0, "--quiet", "--out", tmp_path)
     for new, old in zip(table(tmp_path)["cells"], before["cells"], strict=True):

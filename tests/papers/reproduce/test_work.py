@@ -29,12 +29,12 @@ def test_gradients_and_participation_are_those_of_the_method(
     method: str, settings: dict[str, object], known: tuple[float, float, float]
 ) -> None:
     recipe = Recipe.of({**STEPS, "method": method, "settings": settings})
-    assert work_of([recipe, recipe]) == Work(*known, trials=2)
+    assert work_of([recipe, recipe]) == Work(*known, trials=2, rounds=recipe.rounds)
 
 
 def test_a_grid_counts_as_its_longest_setting_and_by_its_length() -> None:
     grid = [Recipe.of({"method": "local", "solver": {"steps": n}}) for n in (1, 9, 3)]
-    assert work_of(grid) == Work(9, 0, 1, 3)
+    assert work_of(grid) == Work(9, 0, 1, 3, grid[0].rounds)
     assert not is_equal([Work(9, 0, 1, 3), Work(9, 0, 1, 1)]) and not is_equal([Work(9, 0, 1, 3), Work(9, 0, 0.5, 3)])
     assert is_equal([Work(9, 0, 1, 3), Work(9.000001, 0, 1, 3)])
 
