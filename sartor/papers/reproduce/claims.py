@@ -30,6 +30,7 @@ class Case(NamedTuple):
     values: list[list[float]]
     each: Sequence[Sequence[Mapping[str, float]]] = ()  # the same of every seed; none where only means are known
     work: Sequence[Sequence[Sequence[float] | None]] = ()  # what each was given (work.Work), where it is known
+    edge: Sequence[Sequence[bool]] = ()  # whether its best setting lies at an end of its grid
 
     def holds(self, lower: bool = False) -> bool:
         """Whether every number of a member is at least as good as every number of the next."""
@@ -101,7 +102,8 @@ def cases(cells: Sequence[Mapping[str, Any]], claim: Claim, order: Sequence[Tabl
             alike = {k: v for k, v in zip(keys, key, strict=True) if v is not None}
             each = [[_each(c, column, claim.measure) for c in cells] for cells in members]
             work = [[c["work"] for c in cells] for cells in members]
-            out.append(Case(", ".join(in_words(alike)), known, each, work))
+            edge = [[bool(c.get("edge")) for c in cells] for cells in members]
+            out.append(Case(", ".join(in_words(alike)), known, each, work, edge))
     return out
 
 

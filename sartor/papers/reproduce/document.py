@@ -27,7 +27,7 @@ FIELDS = (
     *("std", "std_authors", "seeds", "seeds_authors", "verdict", "verdict_authors", "paper_spread", "paper_variance"),
     *("spread", "spread_authors", "loss", "loss_authors", "loss_var", "loss_var_authors", "round", "round_authors"),
     *("tuned", "tuned_authors", "untuned", "untuned_authors", "each", "each_authors", "more", "more_authors"),
-    *("of", "of_authors", "work", "row", "where", "doubtful", "differs"),
+    *("of", "of_authors", "work", "edge", "row", "where", "doubtful", "differs"),
 )
 
 

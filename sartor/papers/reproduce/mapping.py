@@ -132,6 +132,10 @@ class TableColumn:
         untuned = {k: v for k, v in untuned.items() if self.cell.keys.get(k, "best") == "best"}
         return [{k: v[len(v) // 2] for k, v in untuned.items()}]
 
+    def at_an_end(self, variant: Mapping[str, Any]) -> list[str]:
+        """Settings whose value is the first or last of their grid: a wider one might have had a better."""
+        return [k for k, values in self.grid.items() if len(values) > 1 and variant.get(k) in (values[0], values[-1])]
+
     def _rules(self) -> Sequence[Rule]:
         e, part = self.experiment, self.size.part(self.experiment)
         rules = [*e.rules, *(e.authors.rules if self.authors and e.authors else []), *(part.rules if part else [])]

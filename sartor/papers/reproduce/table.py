@@ -231,6 +231,8 @@ class Reproduction:
             row |= {f"more{name}": each or None}
             row |= {f"of{name}": entry.column.fingerprint if entry and value else None}
         row |= {"work": self._work(cell) if written else None}
+        own = self.entries.get((cell.combination, False))
+        row |= {"edge": own.column.at_an_end(own.tuned) or None if own and own.tuned else None}
         row |= {"row": cell.row, "where": cell.where, "doubtful": cell.doubtful, "differs": cell.differs}
         return row
 

@@ -31,8 +31,9 @@ with the authors' switches*: with the settings to which the authors' code amount
 it does not. *holds only in direction*: the order comes out, the size that the paper gives does not lie in the interval.
 *not decided*: everything else, among it all that was run with fewer than {SEEDS} seeds or in quick size only. A
 comparison that goes against a paper counts only where the method that it favours was given at least what the other was:
-gradients, fine-tuning, clients that train, settings to choose from (they are counted by playing them). Where the full
-size does not decide, the reduced one does, and the last column says so; each experiment below says what was reduced.
+gradients, fine-tuning, clients that train, settings to choose from (they are counted by playing them), and where its
+best setting does not lie at an end of its grid, beyond which a better one may be. Where the full size does not decide,
+the reduced one does, and the last column says so; each experiment below says what was reduced.
 Claims of theorems are decided by `sartor theory`. The interval that is shown is that of the mean of all differences, in
 points of accuracy unless it says otherwise."""
 
@@ -81,12 +82,13 @@ def comparisons(found: Sequence[Case], claim: Claim) -> Iterator[HeldAgainst]:
     """Every number of a member against every number of the next, over the seeds that both have."""
     sign = 1.0 if claim.measure in HIGH else -1.0
     for case in found:
-        members = [list(zip(each, work, strict=True)) for each, work in zip(case.each, case.work, strict=True)]
+        known = zip(case.each, case.work, case.edge, strict=True)
+        members = [list(zip(each, work, edge, strict=True)) for each, work, edge in known]
         for first, second in pairwise(members):
-            for (a, mine), (b, theirs) in product(first, second):
+            for (a, mine, narrow), (b, theirs, _) in product(first, second):
                 seeds = sorted(set(a) & set(b))
                 size = float(np.mean([abs(v) for s in seeds for v in (a[s], b[s])])) if seeds else 0.0
-                yield HeldAgainst([sign * (a[s] - b[s]) for s in seeds], size, at_least(mine, theirs))
+                yield HeldAgainst([sign * (a[s] - b[s]) for s in seeds], size, at_least(mine, theirs) and not narrow)
 
 
 def at_least(mine: Sequence[float] | None, theirs: Sequence[float] | None) -> bool:
@@ -144,7 +146,7 @@ def _detail(told: Sequence[str], votes: Sequence[str], groups: Sequence[Sequence
         kinds = (("yes", "for it"), ("no", "against it"), ("level", "level"), ("open", "open"))
         words[-1] += ": " + ", ".join(f"{votes.count(k)} {word}" for k, word in kinds if votes.count(k))
     words += [f"{few} of them with fewer than {SEEDS} seeds"] if few else []
-    words += [f"{unfair} against it with less work or tuning"] if unfair else []
+    words += [f"{unfair} against it with less work, tuning or a best setting at an end of its grid"] if unfair else []
     return "; ".join(words)
 
 

@@ -146,7 +146,13 @@ def test_what_goes_against_a_paper_needs_equal_work() -> None:
     assert said(order("a", "b"), cell("a", WORSE, work=[10, 0, 1, 3, 15]), tuned_later) == FAILS
     assert said(order("a", "b"), cell("a", WORSE, work=[10, 0, 1, 3, 14]), tuned_later) == OPEN
     detail = standing(order("a", "b"), table(less, cell("b", BETTER)), "as written").detail
-    assert "1 against it with less work or tuning" in detail
+    assert "1 against it with less work, tuning" in detail
+
+
+def test_a_best_setting_at_an_end_of_its_grid_is_not_held_against_a_method() -> None:
+    assert said(order("a", "b"), cell("a", WORSE, edge=["rho"]), cell("b", BETTER)) == OPEN
+    assert said(order("a", "b"), cell("a", WORSE), cell("b", BETTER, edge=["rho"])) == FAILS
+    assert said(order("a", "b"), cell("a", BETTER, edge=["rho"]), cell("b", WORSE)) == HOLDS
 
 
 def test_the_authors_switches_may_be_what_it_takes() -> None:
