@@ -240,6 +240,8 @@ def _by_theory(claim: Claim, theory: Mapping[str, Any]) -> Verdict:
         if check not in theory:
             return Verdict(OPEN, f"sartor theory {check} is not recorded")
         rows = [r for r in theory[check]["rows"] if r["what"] == what]
+        if what and not rows:
+            return Verdict(OPEN, f"sartor theory {check} is not recorded with this number")
         found.append(all(r["agrees"] for r in rows) if what else theory[check]["agrees"])
         numbers = "; ".join(f"{r['theory']:.3g} in the paper, {r['measured']:.3g} measured" for r in rows)
         told.append(f"`sartor theory {check}`" + (f": {numbers}" if numbers else ""))

@@ -210,6 +210,7 @@ def test_a_theorem_is_decided_by_its_check() -> None:
     assert decided(claim, None, [], found).detail.endswith("1 in the paper, 0.5 measured")
     assert decided(Claim(text="-", theory=["one", "two"]), None, [], found).verdict == HOLDS
     assert decided(claim, None, [], {}).verdict == OPEN
+    assert decided(Claim(text="-", theory=["two: third row"]), None, [], found).verdict == OPEN  # nobody measured it
 
 
 def test_the_page_opens_with_every_claim_of_every_paper() -> None:
