@@ -3,7 +3,7 @@
     min_W  Σ_i F_i(w_i) + λ Σ_{i<j} A(‖w_i − w_j‖²)                                                            (1)
     server:  u_i = Σ_j ξ_ij w_j,   ξ_ij = α A'(‖w_i − w_j‖²) for j ≠ i,   ξ_ii = 1 − Σ_{j≠i} ξ_ij             (4)
     client:  w_i ≈ argmin F_i(w) + 1/(2β) ‖w − u_i‖²,  started at u_i                                          (5)
-    HeurFedAMP: ξ_ij ∝ exp(σ cos(w_i, w_j)) for j ≠ i, with a constant self weight ξ_ii                  (10), (11)
+    HeurFedAMP: ξ_ij ∝ exp(σ cos(w_i, w_j)) for j ≠ i, with a self weight ξ_ii and a β of each client's own (10), (11)
 
 Two modes. `alpha` gives (4) exactly; its fixed point is a stationary point of (1) with λ = α/(2β): the derivative of
 A(‖·‖²) has a factor 2 that the paper drops. `self_weight` gives every client ξ_ii = self_weight and shares the rest in
@@ -11,20 +11,22 @@ proportion to A', as the paper's experiments do (they weigh the others by τ = 1
 to A'(0) = 1/σ ("sqrt": 1/(2σ), as printed); "exp" has −‖·‖²/σ, the paper's eq. (9) has 2σ. σ's unit is a
 squared distance between models, which grows with their size: `reach` is σ over the mean of these distances. The start
 of (5) is not in the paper; from w_i nothing would be shared at its β = 10⁴. The server sees every personal model.
+Algorithm 2 lets clients choose their own τ_i and β_i: `self_weight` and `beta` are a number, or one for each client.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..aggregators import gram, regram
 from ..client_table import Rows
-from ..core import ClientStack, Method, Problem, Sent, Server, State
+from ..core import ClientStack, Method, Number, Problem, Sent, Server, State
 from ..couplings import Quadratic
 from ..errors import SartorError, need, one_of, positive
 from ..solvers import SGD, Solver
@@ -44,10 +46,10 @@ class FedAMP(Method):
     attention: str = "exp"  # A: "exp", "sqrt" (tamed square root), "scad", "mcp"; or "cosine" (HeurFedAMP)
     reach: float | None = None  # σ over the mean squared distance between models; none: 1, or what `sigma` makes it
     sigma: float | None = None  # σ itself, in place of it; `cosine` and `alpha` have no other (none: 10)
-    self_weight: float = 0.8
+    self_weight: float | tuple[float, ...] = 0.8  # 1 − τ_i: one number, or one for each client
     alpha: float | None = None  # none: the constant self weight
     among: str = "all"  # whom a client may attend to; "cohort": those asked in the same round (large federations)
-    beta: float = 10.0
+    beta: float | tuple[float, ...] = 10.0  # β_i: the same
     beta_decay: float = 1.0
     beta_every: int = 30
     solver: Solver = SGD()
@@ -55,13 +57,18 @@ class FedAMP(Method):
     sends = (Sent("w", "u", "last"),)
 
     def __post_init__(self) -> None:
-        positive("FedAMP", beta=self.beta, beta_decay=self.beta_decay, beta_every=self.beta_every)
+        positive("FedAMP", beta_decay=self.beta_decay, beta_every=self.beta_every)
+        for beta in _each(self.beta):
+            positive("FedAMP", beta=beta)
         one_of("FedAMP", "attention", self.attention, KINDS)
         self._set_reach()
         one_of("FedAMP", "among", self.among, ["all", "cohort"])
-        need(0 <= self.self_weight <= 1, f"FedAMP needs self_weight in [0, 1]; got {self.self_weight}.")
+        for own in _each(self.self_weight):
+            need(0 <= own <= 1, f"FedAMP needs self_weight in [0, 1]; got {own}.")
         if self.alpha is not None:
             positive("FedAMP", alpha=self.alpha)
+            one = not isinstance(self.beta, tuple)
+            need(one, "FedAMP with alpha solves (1) with λ = α/(2β), so it takes one beta for all clients.")
             need(self.attention != "cosine", "HeurFedAMP has no alpha: eq. (11) has a constant self_weight.")
 
     def _set_reach(self) -> None:
@@ -78,21 +85,24 @@ class FedAMP(Method):
 
     def init(self, problem: Problem) -> tuple[Server, State]:
         w, m = problem.start, problem.clients
+        for name, own in (("self_weight", self.self_weight), ("beta", self.beta)):
+            count = len(own) if isinstance(own, tuple) else m
+            need(count == m, f"FedAMP needs one {name} for all, or one for each of the {m} clients; got {count}.")
         products = {} if self.among == "cohort" else {"products": w.double().square().sum().expand(m, m)}
         return {"w": Rows(m, w)} | products, {"w": w}
 
     def downlink(self, server: Server, ids: Tensor, round: int) -> State:
         if self.among == "cohort":
-            W = server["w"][ids]
-            G, ids = gram(W), torch.arange(len(ids))
+            W, places = server["w"][ids], torch.arange(len(ids))
+            G = gram(W)
         else:
-            W, G = server["w"].whole(), server["products"]
-        xi = self.weights(G[ids], G.diagonal(), ids, self.scale(*_sums(G)))
+            W, places, G = server["w"].whole(), ids, server["products"]
+        xi = self.weights(G[places], G.diagonal(), places, self.scale(*_sums(G)), _of(self.self_weight, ids, G))
         return {"u": xi.to(W) @ W}
 
     def client(self, state: State, down: State, local: ClientStack) -> tuple[State, State]:
         u = down["u"]
-        w = self.solver.minimise(local, u, Quadratic(1 / self.beta_k(local.round), u))
+        w = self.solver.minimise(local, u, self.near(u, local))
         return {"w": w}, {"w": w}
 
     def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
@@ -107,8 +117,10 @@ class FedAMP(Method):
     def personal(self, state: State, down: State, local: ClientStack) -> Tensor:
         return state["w"]
 
-    def beta_k(self, k: int) -> float:
-        return self.beta * self.beta_decay ** (k // self.beta_every)
+    def near(self, u: Tensor, local: ClientStack) -> Quadratic:
+        """1/(2β_k,i) ‖w − u_i‖²."""
+        beta = _of(self.beta, local.ids, u) * self.beta_decay ** (local.round // self.beta_every)
+        return Quadratic(1 / beta, u)
 
     def scale(self, total: float, spread: float, m: int) -> float:
         """σ, where Σ‖w_i‖² = total and ‖Σ w_i‖² = spread of m models: their mean squared distance is its unit."""
@@ -119,16 +131,18 @@ class FedAMP(Method):
         unit = self.reach * mean if mean > 1e-12 * total else 1.0  # 1: all models are alike
         return unit**0.5 if self.attention == "sqrt" else unit
 
-    def weights(self, products: Tensor, squares: Tensor, ids: Tensor, sigma: float, shrink: bool = False) -> Tensor:
-        """ξ [c, m]: how much of every model goes into u_i of the clients `ids`. Rows sum to 1.
+    def weights(
+        self, products: Tensor, squares: Tensor, places: Tensor, sigma: float, own: Number, shrink: bool = False
+    ) -> Tensor:
+        """ξ [c, m]: how much of every model goes into u_i of the clients at these places. Rows sum to 1.
 
         `products` [c, m] are the inner products of these clients' models with all, `squares` [m] those of each with
-        itself. An α that is too large is refused, or (`shrink`) made smaller where it is.
+        itself, `own` their self weights. An α that is too large is refused, or (`shrink`) made smaller where it is.
         """
-        A = attention(self.attention, sigma, products, squares, ids, ratios=self.alpha is None)
+        A = attention(self.attention, sigma, products, squares, places, ratios=self.alpha is None)
         total = A.sum(1, keepdim=True)
         if self.alpha is None:
-            xi = A * ((1 - self.self_weight) / total.clamp(min=1e-30))
+            xi = A * ((1 - own) / total.clamp(min=1e-30))
         else:
             most = float(self.alpha * total.max())
             if shrink:
@@ -136,17 +150,21 @@ class FedAMP(Method):
             elif most > 1 + 1e-9:
                 raise SartorError(
                     f"FedAMP's weights leave the simplex: α ΣA' = {most:.3g} > 1 for client "
-                    f"{int(ids[total.argmax()])}; take alpha <= {self.alpha / most:.3g} or a larger sigma."
+                    f"{int(places[total.argmax()])}; take alpha <= {self.alpha / most:.3g} or a larger sigma."
                 )
             xi = self.alpha * A
-        xi[torch.arange(len(ids)), ids] = (1 - xi.sum(1)).clamp(min=0)
+        xi[torch.arange(len(places)), places] = (1 - xi.sum(1)).clamp(min=0)
         return xi
 
     def fresh(self, problem: Problem, server: Server) -> State:
         return {"w": server["w"].whole().mean(0)}
 
     def welcome(self, server: Server, state: State, local: ClientStack) -> State:
-        """Attention over the known models: each newcomer shows its own and gets its mixture, as (4) has it."""
+        """Attention over the known models: each newcomer shows its own and gets its mixture, as (4) has it.
+
+        Where clients have their own self weight or β, it has their mean.
+        """
+        self_weight = float(np.mean(self.self_weight))
         W, m = server["w"].whole(), torch.tensor([len(server["w"])])
         squares = W.double().square().sum(1)
         sigma = self.scale(float(squares.sum()), float(W.double().sum(0).square().sum()), len(W))
@@ -154,17 +172,20 @@ class FedAMP(Method):
         for w in state["w"]:
             known, own = torch.cat([W, w[None]]), w.double()
             products, with_own = known.double() @ own, torch.cat([squares, (own @ own)[None]])
-            mixed.append(self.weights(products[None], with_own, m, sigma, shrink=True).to(known) @ known)
+            mixed.append(self.weights(products[None], with_own, m, sigma, self_weight, shrink=True).to(known) @ known)
         return {"u": torch.cat(mixed)}
+
+    def join(self, state: State, down: State, local: ClientStack) -> State:
+        return replace(self, beta=float(np.mean(self.beta))).client(state, down, local)[0]
 
     def collaboration(self, server: Server) -> Tensor | None:
         if self.among == "cohort":
             return None
-        G = server["products"]
-        return self.weights(G, G.diagonal(), torch.arange(len(G)), self.scale(*_sums(G)))
+        G, everyone = server["products"], torch.arange(len(server["products"]))
+        return self.weights(G, G.diagonal(), everyone, self.scale(*_sums(G)), _of(self.self_weight, everyone, G))
 
     def diagnose(self, state: State, down: State, local: ClientStack) -> State:
-        facts = prox_facts(local, state["w"], Quadratic(1 / self.beta_k(local.round), down["u"]), self.solver)
+        facts = prox_facts(local, state["w"], self.near(down["u"], local), self.solver)
         return {"message_gap": (state["w"] - down["u"]).norm(dim=1)} | facts
 
     def warnings(self, server: Server, round: int, facts: Mapping[str, float]) -> list[str]:
@@ -182,8 +203,22 @@ def _sums(G: Tensor) -> tuple[float, float, int]:
     return float(G.diagonal().sum()), float(G.sum()), len(G)
 
 
+def _each(value: float | tuple[float, ...]) -> tuple[float, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _of(value: float | tuple[float, ...], ids: Tensor | np.ndarray, like: Tensor) -> Number:
+    """A setting of the clients `ids`: the number for all, or [c, 1] where every client has its own."""
+    return like.new_tensor(value)[ids][:, None] if isinstance(value, tuple) else value
+
+
 def HeurFedAMP(**settings: object) -> FedAMP:
-    """FedAMP with cosine attention (eqs (10), (11))."""
+    """FedAMP with cosine attention (eqs (10), (11)).
+
+    For example:
+
+        >>> result = st.fit(st.HeurFedAMP(self_weight=0.5), model, clients, rounds=2)
+    """
     if "attention" in settings:
         raise SartorError("HeurFedAMP's attention is the cosine; use FedAMP to choose another.")
     return FedAMP(attention="cosine", **settings)  # type: ignore[arg-type]
@@ -217,7 +252,10 @@ ABOUT = {
             "σ itself, as papers give it, not beside `reach`; its unit is a squared distance (`cosine`: a factor, and "
             "the larger, the more only the nearest count)"
         ),
-        "self_weight": "ξ_ii, the weight of a client's own model; the rest goes to the others. Not used with `alpha`",
+        "self_weight": (
+            "ξ_ii, the weight of a client's own model; the rest goes to the others. One number, or one for each client "
+            "(`0.2,0.5,0.2`, in the clients' order). Not used with `alpha`"
+        ),
         "alpha": (
             "eq. (4)'s α, as in the paper's theory; weights that would leave the simplex are refused. None: "
             "`self_weight`"
@@ -225,7 +263,10 @@ ABOUT = {
         "among": (
             "whom a client may attend to: `all`, or `cohort`, those asked in the same round (for large federations)"
         ),
-        "beta": "β: the client's model is held at u with 1/(2β), so small β means strong",
+        "beta": (
+            "β: the client's model is held at u with 1/(2β), so small β means strong. One number, or one for each "
+            "client"
+        ),
         "beta_decay": "β is multiplied by this every `beta_every` rounds",
         "beta_every": "see `beta_decay`",
     },
@@ -234,7 +275,8 @@ ABOUT = {
     "cold_start": (
         "attention over the known models: its model, at first their mean, is compared with all of them and it is "
         "sent u = Σ_j ξ_j w_j with eq. (4)'s (or (10)'s) weights, itself included; then a proximal step from u. "
-        "An α too large for one more client is scaled down. The newcomer shows the server its model"
+        "An α too large for one more client is scaled down; where clients have their own `self_weight` or `beta`, it "
+        "has their mean. The newcomer shows the server its model"
     ),
     "privacy": {
         "sends": "its personal model, clipped against u_i",

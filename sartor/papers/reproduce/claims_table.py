@@ -30,7 +30,7 @@ def record_theory(reports: Mapping[str, Mapping[str, Any]], path: Path = THEORY)
     """Keep what checks of `sartor theory` found, beside what is kept of other checks."""
     kept = dict(read_json(path)) if path.exists() else {}
     for name, report in reports.items():
-        rows = [{k: row[k] for k in ("what", "theory", "measured", "agrees")} for row in report["rows"]]
+        rows = [{k: row[k] for k in ("what", "relation", "theory", "measured", "agrees")} for row in report["rows"]]
         kept[name] = {"agrees": report["agrees"], "verdict": report["verdict"], "rows": rows}
     write_json(path, dict(sorted(kept.items())))
     return path

@@ -132,9 +132,13 @@ class TableColumn:
         untuned = {k: v for k, v in untuned.items() if self.cell.keys.get(k, "best") == "best"}
         return [{k: v[len(v) // 2] for k, v in untuned.items()}]
 
-    def at_an_end(self, variant: Mapping[str, Any]) -> list[str]:
-        """Settings whose value is the first or last of their grid: a wider one might have had a better."""
-        return [k for k, values in self.grid.items() if len(values) > 1 and variant.get(k) in (values[0], values[-1])]
+    def at_an_end(self, variant: Mapping[str, Any]) -> dict[str, Table]:
+        """Settings whose value is the first or last of their grid, each with the variant next to it in the grid."""
+        found = {}
+        for key, values in self.grid.items():
+            if len(values) > 1 and variant.get(key) in (values[0], values[-1]):
+                found[key] = {**variant, key: values[1] if variant[key] == values[0] else values[-2]}
+        return found
 
     def _rules(self) -> Sequence[Rule]:
         e, part = self.experiment, self.size.part(self.experiment)

@@ -15,6 +15,7 @@ from .experiment import Experiment, Table
 from .mapping import Size, TableColumn
 from .runs import FinishedRuns, Job, Moment, Player, job_of
 from .values import NOT_RUN, Value, over_seeds, score, stored_value, together, verdict
+from .verdicts import LEVEL
 from .work import work_of
 
 
@@ -25,6 +26,7 @@ class ColumnRuns:
     column: TableColumn
     refused: str | None = None
     winner: Table | None = None  # the settings that were chosen, {} without a grid
+    ends: list[str] = field(default_factory=list)  # of its settings: at an end of the grid, and better than further in
     jobs: list[Job] = field(default_factory=list)  # of the winner, one for each seed
     before: dict[str, Value] = field(default_factory=dict)  # numbers of its cells that a stored table has
     _made: dict[tuple[str, int], Job] = field(default_factory=dict)
@@ -39,7 +41,8 @@ class ColumnRuns:
         if any(value.seeds != len(seeds) for value in found.values()) or not seeds <= {str(s) for s in self.seeds}:
             return
         self.before = found
-        self.winner = next(iter(rows.values())).get(f"tuned{which}") or self.column.variants[0]
+        one = next(iter(rows.values()))
+        self.winner, self.ends = one.get(f"tuned{which}") or self.column.variants[0], one.get("edge") or []
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -90,7 +93,10 @@ class ColumnRuns:
             reasons = [r["error"] for r in tried if "error" in r]
             self.refused = reasons[0] if reasons else "no value of the grid could be scored: is there validation data?"
             return None
-        return c.variants[-max(known)[1]]
+        best = c.variants[-max(known)[1]]
+        near = {key: scores[c.variants.index(inner)] for key, inner in c.at_an_end(best).items()}
+        self.ends = [key for key, value in near.items() if value is None or value < max(known)[0] - LEVEL]
+        return best
 
     def missing(self, store: FinishedRuns) -> set[str]:
         """The runs that are still to be played, as far as they are known."""
@@ -232,7 +238,7 @@ class Reproduction:
             row |= {f"of{name}": entry.column.fingerprint if entry and value else None}
         row |= {"work": self._work(cell) if written else None}
         own = self.entries.get((cell.combination, False))
-        row |= {"edge": own.column.at_an_end(own.tuned) or None if own and own.tuned else None}
+        row |= {"edge": own.ends or None if own and own.tuned else None}
         row |= {"row": cell.row, "where": cell.where, "doubtful": cell.doubtful, "differs": cell.differs}
         return row
 

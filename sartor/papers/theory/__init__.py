@@ -20,6 +20,7 @@ from . import (
     checks_flame_convergence,
     checks_flame_propositions,
     checks_lp_proj,
+    checks_lp_proj_convergence,
     checks_pfedme,
     checks_pfedme_lemmas,
 )
@@ -35,6 +36,8 @@ NAMES: dict[str, type[Check]] = {
         checks_lp_proj.LpProjFigure1,
         checks_lp_proj.LpProjAttacks,
         checks_lp_proj.Fairness,
+        checks_lp_proj_convergence.LpProjLemma1,
+        checks_lp_proj_convergence.LpProjTheorem1,
         checks_flame.Solutions,
         checks_flame.FlameAttacks,
         checks_flame_propositions.Proposition2,

@@ -22,9 +22,9 @@ from .replicas import estimate
 PAPER = "Lin et al. 2022 (Lp-Proj)"
 
 
-def projection(d_sub: int, d: int, seed: int = 0) -> np.ndarray:
-    """P [d_sub, d] with orthonormal rows, the one that the library's Lp-Proj uses."""
-    P = Projection(d_sub, d, seed, "orthogonal")
+def projection(d_sub: int, d: int, seed: int = 0, kind: str = "orthogonal") -> np.ndarray:
+    """P [d_sub, d], the one that the library's Lp-Proj uses."""
+    P = Projection(d_sub, d, seed, kind)
     rows: np.ndarray = P.project(torch.eye(d, dtype=torch.float64)).numpy().T
     return rows
 

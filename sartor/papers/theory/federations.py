@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ...data.clients import Clients
 from ...seeds import stream
-from ...tasks.task import ModelTask
+from ...tasks.task import Loss, ModelTask
 from .bowls import Bowl
 from .regression import Regression
 
 
-def linear_task(d: int) -> ModelTask:
-    """A linear model with one output and squared error ½(xᵀθ − y)², started at 0."""
+def linear_task(d: int, loss: str | Loss = "squared") -> ModelTask:
+    """A linear model with one output and squared error ½(xᵀθ − y)², or another loss, started at 0."""
     layer = nn.Linear(d, 1, bias=False, dtype=torch.float64)
     nn.init.zeros_(layer.weight)
-    return ModelTask(nn.Sequential(nn.Flatten(), layer), "squared")
+    return ModelTask(nn.Sequential(nn.Flatten(), layer), loss)
 
 
 def orthogonal_design(N: int, d: int, b: float, seed: int) -> np.ndarray:
@@ -58,6 +58,15 @@ def bowls(centre: np.ndarray, steepness: np.ndarray, **shape: float | str) -> tu
 def least_squares(X: np.ndarray, y: np.ndarray) -> tuple[ModelTask, Clients]:
     """f_i = 1/(2n) ‖X_iθ − y_i‖² for X [m, n, d], y [m, n]: quadratics of any shape."""
     return linear_task(X.shape[2]), _clients(X, y, X.shape[1])
+
+
+def log_regression(X: np.ndarray, y: np.ndarray) -> tuple[ModelTask, Clients]:
+    """The same with log(1 + t²) of each sample's t = xᵀθ − y: smooth, not convex, and of slope at most 1."""
+    return linear_task(X.shape[2], _log_loss), _clients(X, y, X.shape[1])
+
+
+def _log_loss(output: Tensor, target: Tensor) -> Tensor:
+    return torch.log1p((output.reshape(target.shape) - target) ** 2)
 
 
 def _clients(x: np.ndarray, y: np.ndarray, train: int) -> Clients:

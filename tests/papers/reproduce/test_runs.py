@@ -17,6 +17,8 @@ from sartor.judge.metrics import MODELS, ORACLE
 from sartor.papers.reproduce import Size, checked
 from sartor.papers.reproduce.cells import all_cells
 from sartor.papers.reproduce.mapping import TableColumn
+from sartor.papers.reproduce.runs import FinishedRuns
+from sartor.papers.reproduce.table import ColumnRuns
 from sartor.papers.reproduce.values import HIGHER
 from sartor.run.assemble import clients_of
 from sartor.run.play import play_recipe
@@ -68,6 +70,22 @@ def test_a_cell_s_number_is_that_of_a_plain_run(finished: tuple[Path, Path]) -> 
     row = table(finished[1])["cells"][1]
     assert row["ours"] == pytest.approx(np.mean(expected), rel=1e-4)
     assert row["std"] == pytest.approx(np.std(expected, ddof=1), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("scores", "worries"),
+    [([0.9, 0.8], ["lam"]), ([0.8, 0.9], ["lam"]), ([0.9, 0.897], []), ([0.9, None], ["lam"])],
+)
+def test_an_end_of_a_grid_is_a_worry_where_the_next_value_is_worse(
+    finished: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, scores: list[float | None], worries: list[str]
+) -> None:
+    made = checked(str(finished[0]))
+    ditto = next(c for c in all_cells(made) if c.row == "Ditto")
+    column = ColumnRuns(TableColumn(made, ditto, False, Size.of(made, False)))
+    told = iter(scores)
+    monkeypatch.setattr("sartor.papers.reproduce.table.score", lambda *_: next(told))
+    column.choose(FinishedRuns(finished[1] / "runs"))
+    assert column.winner is not None and column.ends == worries
 
 
 def _validation(recipe: Recipe) -> list[float]:

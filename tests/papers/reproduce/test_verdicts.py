@@ -79,7 +79,8 @@ def test_where_some_cannot_be_told_it_holds_only_in_the_others() -> None:
     assert said(order("a", "b", most=True), *sets) == HOLDS
     assert said(order("a", "b"), *sets[2:], cell("a", BETTER, dataset="z"), cell("b", NOISY, dataset="z")) == OPEN
     less = [cell("a", WORSE, dataset="z", work=[5, 0, 1, 3]), cell("b", BETTER, dataset="z")]
-    assert said(order("a", "b"), *sets, *less) == OPEN  # against it, but not equal: nothing is said
+    assert said(order("a", "b"), *sets, *less) == "holds only in 2 of 4 comparisons"  # not equal: not to be told
+    assert said(order("a", "b"), *sets[:2], *less, *less) == OPEN
 
 
 def test_most_cases_decide_where_a_paper_says_most() -> None:
@@ -208,6 +209,8 @@ def test_a_theorem_is_decided_by_its_check() -> None:
     found = {"one": {"agrees": True, "rows": []}, "two": {"agrees": True, "rows": rows}}
     assert decided(claim, None, [], found).verdict == FAILS
     assert decided(claim, None, [], found).detail.endswith("1 in the paper, 0.5 measured")
+    rows[1]["relation"] = "<="  # a bound of ours is no number of the paper's
+    assert decided(claim, None, [], found).detail.endswith("at most 1 asked for, 0.5 measured")
     assert decided(Claim(text="-", theory=["one", "two"]), None, [], found).verdict == HOLDS
     assert decided(claim, None, [], {}).verdict == OPEN
     assert decided(Claim(text="-", theory=["two: third row"]), None, [], found).verdict == OPEN  # nobody measured it

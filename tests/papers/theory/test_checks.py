@@ -46,6 +46,8 @@ SMALL: dict[str, dict[str, Any]] = {  # the same checks in a few seconds each
     "lp-proj-figure1": {"replicas": 100, "seed": 1},
     "lp-proj-attacks": {"settings": 1, "replicas": 100, "seed": 1},
     "lp-proj-fairness": {"replicas": 300, "seed": 1},
+    "lp-proj-lemma1": {"replicas": 40, "seed": 1},
+    "lp-proj-theorem1": {"replicas": 20, "rounds": 60, "seed": 1},
     "flame-solution": {"settings": 1, "replicas": 100, "seed": 1},
     "flame-attacks": {"settings": 1, "replicas": 100, "seed": 1},
     "flame-proposition2": {"replicas": 100, "seed": 1},
@@ -93,6 +95,7 @@ LONGEST = (
     "flame-rate",
     "pfedme-rate",
     "pfedme-theorem2",
+    "lp-proj-theorem1",
     "fedamp-factor2",
     "ditto-rate",
     "lyapunov",
@@ -189,6 +192,11 @@ def test_the_terminal_shows_the_table_and_the_verdict() -> None:
         (["lp-proj-figure1", "--set", "d_sub=101"], "d_sub"),
         (["lp-proj-figure1", "--set", "n=5"], "n >= d"),
         (["lp-proj-figure1", "--set", "d_sub=100"], "d_sub < d"),
+        (["lp-proj-lemma1", "--set", "lam=8"], "λ > 4L = 8; got 8"),
+        (["lp-proj-lemma1", "--set", "d=20"], "d >= 400"),
+        (["lp-proj-theorem1", "--set", "beta=0.5"], "β >= 1"),
+        (["lp-proj-theorem1", "--set", "d_sub=8"], "50 d_sub <= d"),
+        (["lp-proj-theorem1", "--set", "eta=1"], "got β·η = 3"),
         (["flame-proposition2", "--set", "attack=alie"], "attack"),
         (["flame-proposition2", "--set", "quiet=-1"], "sigma >= 0"),
         (["flame-proposition3", "--set", "theta=1"], "two different"),
@@ -224,6 +232,16 @@ def test_outside_a_theorem_s_assumptions_is_computed_and_labelled(
     assert words in label and label.strip().endswith(")")
     assert "outside the theorem's assumptions" in answer.out
     assert any(words in s for s in json.loads((tmp_path / "table.json").read_text())["outside"])
+
+
+def test_lp_proj_s_error_hardly_knows_d_sub_while_its_bound_does(report: Report) -> None:
+    """Lemma 1 from 2 to 16 of 400 dimensions: the printed δ² grows more than tenfold, the error does not."""
+    rows = report("lp-proj-lemma1")[0]["rows"]
+    two, sixteen = (
+        next(r for r in rows if f"log, d_sub = {k}, |D| = 2" in r["what"] and r["what"].endswith("≤ δ²"))
+        for k in (2, 16)
+    )
+    assert sixteen["theory"] > 10 * two["theory"] and 0.2 < sixteen["measured"] / two["measured"] < 5
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize_scalar
+from scipy.optimize import minimize, minimize_scalar
 
 import sartor as st
 from sartor.methods.parts.flame_facts import flame_theorem1
@@ -22,6 +22,7 @@ from sartor.papers.theory import (
     flame_convergence,
     flame_fairness,
     lp_proj,
+    lp_proj_convergence,
     one_round,
     pfedme,
 )
@@ -31,6 +32,7 @@ from sartor.papers.theory.checks_flame import attacked as flame_attacked
 from sartor.papers.theory.checks_flame import distribution, solutions
 from sartor.papers.theory.checks_lp_proj import attacked as lp_attacked
 from sartor.papers.theory.checks_lp_proj import projection
+from sartor.papers.theory.checks_lp_proj_convergence import LinearModels
 from sartor.papers.theory.checks_pfedme_lemmas import log_prox
 from sartor.papers.theory.federations import bowls, least_squares, regression, statistics
 from sartor.papers.theory.findings import Row
@@ -423,7 +425,7 @@ def test_fedamp_s_step_is_equation_2_with_the_factor_2() -> None:
         assert beta == 1 / 4
         method = st.FedAMP(attention="sqrt", sigma=1.0, alpha=alpha, beta=beta)
         G = W @ W.T
-        u = method.weights(G, G.diagonal(), torch.arange(4), 1.0) @ W
+        u = method.weights(G, G.diagonal(), torch.arange(4), 1.0, 0.8) @ W
         torch.testing.assert_close(u, W - share * lam / 4 * fedamp.coupling_gradient("sqrt", 1.0, W))
 
 
@@ -456,3 +458,31 @@ def test_the_proximal_point_of_log_bowls_is_where_the_slope_is_zero() -> None:
             lambda t, own=centres: np.log1p((t - own) ** 2).mean() + lam / 2 * (t - w) ** 2, bounds=(w - 1, w + 1)
         )
         assert theta == pytest.approx(least.x, abs=1e-5) and abs(theta - w) <= 1 / lam
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lp_proj_s_exact_step_is_the_minimum_over_all_of_x(seed: int) -> None:
+    """Against scipy in x itself, d numbers with P's directions and others: what descent in z gives."""
+    p = LinearModels.draw(12, 2, 2, 5, "log", 20.0, seed)
+    w = np.array([0.4, -0.2])
+    X = p.a @ p.P
+    np.testing.assert_allclose(np.linalg.norm(X, axis=-1), 1)
+    for k, z in enumerate(p.near(w)):
+
+        def h(x: np.ndarray, k: int = k) -> float:
+            return float(np.log1p((X[k] @ x - p.y[k]) ** 2).mean() + p.lam / 2 * ((w - p.P @ x) ** 2).sum())
+
+        least = minimize(h, np.ones(12), tol=1e-14)
+        np.testing.assert_allclose(p.P @ least.x, z, atol=1e-6)
+
+
+def test_lp_proj_s_bounds_agree_at_singular_values_of_1_and_ours_is_never_above() -> None:
+    assert lp_proj_convergence.delta2(0.3, 9.0, 2.0, 1.0, 1.0) == pytest.approx(2 * 0.3 / 49)
+    draw = np.random.default_rng(0)
+    for _ in range(200):
+        low, high, lam, L = *np.sort(draw.uniform(0.7, 1.3, 2)), draw.uniform(8, 30), draw.uniform(0.1, 2)
+        if low**4 * lam > 1.01 * high**2 * L:
+            ours = lp_proj_convergence.delta2_in_z(1.0, lam, L, low)
+            assert ours <= lp_proj_convergence.delta2(1.0, lam, L, low, high) * (1 + 1e-12)
+    with pytest.raises(st.SartorError, match=r"Lemma 1 needs λ > L·high²/low⁴"):
+        lp_proj_convergence.delta2(1.0, 2.0, 2.0, 0.9, 1.1)
