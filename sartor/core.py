@@ -231,8 +231,13 @@ class Dense:
     """A fully connected model: linear layers with ReLU between them, under a loss by name."""
 
     biases: tuple[bool, ...]  # whether each layer has one
-    outputs: int
+    sizes: tuple[int, ...]  # inputs, hidden units, outputs
     loss: str
+
+    @property
+    def outputs(self) -> int:
+        """Of the last layer."""
+        return self.sizes[-1]
 
     @property
     def linear(self) -> bool:

@@ -52,13 +52,17 @@ def words(seeds: Sequence[int] | np.ndarray) -> np.ndarray:
 
 
 def orders(
-    seed: int | np.ndarray, purpose: str, round: int, clients: np.ndarray, counts: np.ndarray, epochs: int
+    seed: int | np.ndarray, purpose: str, round: int, clients: np.ndarray, counts: np.ndarray, epochs: np.ndarray
 ) -> np.ndarray:
-    """[epochs, c, n] a permutation of 0..counts[i] − 1 for each epoch and client; what follows it is padding."""
-    at = np.arange(int(counts.max()))
-    keys = np.stack([hashes(seed, purpose, round, clients, (epoch << 32) + at) for epoch in range(epochs)])
-    keys[:, at >= counts[:, None]] = np.uint64(0xFFFFFFFFFFFFFFFF)
-    drawn: np.ndarray = np.argsort(keys, axis=-1)
+    """[most epochs, c, n] a permutation of 0..counts[i] − 1 for each of a client's `epochs` [c]; what follows it, and
+    what comes after its last epoch, is padding."""
+    drawn = np.zeros((int(epochs.max()), len(clients), int(counts.max())), dtype=np.int64)
+    for epoch in range(len(drawn)):  # small clients have the most of them
+        here = np.flatnonzero(epochs > epoch)
+        at = np.arange(int(counts[here].max()))
+        keys = hashes(seed if isinstance(seed, int) else seed[here], purpose, round, clients[here], (epoch << 32) + at)
+        keys[at >= counts[here, None]] = np.uint64(0xFFFFFFFFFFFFFFFF)
+        drawn[epoch, here, : len(at)] = np.argsort(keys, axis=-1)
     return drawn
 
 

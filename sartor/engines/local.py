@@ -26,7 +26,7 @@ from ..core import Method, Problem, Stage, State, Task
 from ..data.clients import Clients
 from ..errors import Diverged, SartorError, see
 from ..judge.choice import SHARES, covariance
-from ..tasks import convex
+from ..tasks import compiled, convex
 from . import forked
 from .stack import Stack
 from .threads import cores, one_thread
@@ -35,7 +35,8 @@ Item = TypeVar("Item")
 Found = TypeVar("Found")
 _LINE = 64  # bytes: where PyTorch's own memory begins
 _CACHE_BYTES = 5 << 19  # what a chunk's models may take: measured, one step's working set is several times that
-_MOST = 25  # clients in a chunk, however small their models: their batches are in the cache too
+_MOST = 25  # clients in a chunk, however small their models: their batches are in the cache too,
+_MOST_COMPILED = 50  # unless they take their steps one after the other (tasks/dense_steps.py)
 _SIDE_BY_SIDE = 2  # a cohort is cut into at least so many chunks, to keep so many cores at work ...
 WORTH_IT = 1 << 19  # ... if its models have so many parameters in all: with fewer, Python takes most of the time
 
@@ -169,7 +170,8 @@ class LocalEngine:
             return np.split(by_size, np.cumsum(self.stacks)[:-1])
         if self.chunk:
             return np.array_split(by_size, -(-n // self.chunk))
-        fits = max(1, min(_MOST, _CACHE_BYTES // (self.task.size * self.data.x.element_size())))
+        most = _MOST_COMPILED if self.task.dense is not None and compiled.available() else _MOST
+        fits = max(1, min(most, _CACHE_BYTES // (self.task.size * self.data.x.element_size())))
         together = _SIDE_BY_SIDE if n * self.task.size >= WORTH_IT else 1
         return np.array_split(by_size, min(n, -(-n // (fits * together)) * together))
 

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from ..client_table import row_of
 from ..core import WHOLE, Back, Batch, ClientLoss, Coupling, Dense, Plan, State, Task, weights_of
-from ..couplings import Free, Quadratic, subtract_
+from ..couplings import Free, Quadratic, first, subtract_
 from ..data.clients import Clients
 from ..errors import SartorError, need
 from ..judge.metric_intervals import values
 from ..judge.prediction_metrics import METRICS
 from ..seeds import hashes, orders
-from ..tasks import compiled, convex, linear_steps
+from ..tasks import compiled, convex, dense_steps
 from ..tasks.neighbours import best_share, losses_of
 from ..tasks.shared_layer import SharedLayer, worth_it
 from .predictions import kind_of, merit_of_each, predicted
@@ -63,7 +63,7 @@ class Stack:
         self.most_steps: int | None = None  # of a client in this round; none: as many as the method likes
         self._work, self._places = _Work(len(ids)), np.arange(len(ids))
         self._one_layer: _Counted | _CountedShared | None = None  # what `objective` has gathered
-        self._orders: dict[tuple[int, int], tuple[int, tuple[Tensor, Tensor, Tensor]]] = {}
+        self._orders: dict[tuple[int, int], tuple[np.ndarray, tuple[Tensor, Tensor, Tensor]]] = {}
         self._parts: dict[str, tuple[Tensor, Batch]] = {}  # whole parts that were gathered
         self._remembers = task.neighbours is not None
 
@@ -103,27 +103,26 @@ class Stack:
         A short last batch is padded with weight 0. What was drawn once in a round is kept.
         """
         per_epoch = -(-self.counts // size)
-        epochs = int((-(-until // per_epoch)).max())
-        held, drawn = self._orders.get((stream, size), (0, None))
-        if drawn is not None and held >= epochs:
-            return drawn
+        each = -(-until // per_epoch)  # epochs
+        if (stream, size) in self._orders:
+            held, drawn = self._orders[stream, size]
+            if (held >= each).all():
+                return drawn
+            each = np.maximum(held, each)
         n, c = int(self.counts.max()), len(self.ids)
-        width = min(size, n)  # nobody has more, so a wider batch would be padding
-        longest = int(per_epoch.max())
-        order = orders(self.seed, f"batches {stream}", self.round, self.ids, self.counts, epochs)
-        order = np.where(np.arange(n) < self.counts[:, None], order + self.data.bounds[self.at, :1], -1)
-        padded = np.full((epochs, c, longest * width), -1, dtype=np.int64)
-        padded[..., :n] = order
-        rows = padded.reshape(epochs, c, longest, width).swapaxes(1, 2).reshape(epochs * longest, c, width)
-        if per_epoch.min() < longest and epochs > 1:  # a client with fewer batches begins its next epoch at once
-            epoch, batch = np.divmod(np.arange(epochs * longest)[:, None], per_epoch)
-            rows = rows[(epoch.clip(max=epochs - 1) * longest + batch), np.arange(c)]
-        valid = torch.from_numpy(rows >= 0)
+        order = orders(self.seed, f"batches {stream}", self.round, self.ids, self.counts, each)
+        # A client with few batches begins its next epoch at once.
+        epoch, batch = np.divmod(np.arange((each * per_epoch).max())[:, None], per_epoch)
+        place = batch[..., None] * size + np.arange(min(size, n))  # in its epoch; a wider batch would be padding
+        there = place < self.counts[:, None]
+        line = epoch.clip(max=len(order) - 1) * c + np.arange(c)
+        rows = order.reshape(-1, n)[line[..., None], place.clip(max=n - 1)] + self.data.bounds[self.at, :1]
+        valid = torch.from_numpy(there)
         weight = (valid.to(self.data.x.dtype) / valid.sum(-1, keepdim=True).clamp(min=1)).to(self.data.x.device)
-        index = torch.from_numpy(np.ascontiguousarray(rows.clip(min=0))).to(self.data.x.device)
+        index = torch.from_numpy(np.where(there, rows, 0)).to(self.data.x.device)
         y = self.data.y[index]
         drawn = index, y, self._class_weighted(y, weight).contiguous()
-        self._orders[stream, size] = (epochs, drawn)
+        self._orders[stream, size] = (each, drawn)
         return drawn
 
     def _class_weighted(self, y: Tensor, weight: Tensor) -> Tensor:
@@ -162,8 +161,8 @@ class Stack:
         return total
 
     def descend_(self, theta: Tensor, plan: Plan, coupling: Coupling) -> None:
-        """Compiled where the model is one linear layer and the coupling pulls straight, else step by step."""
-        if self._compiled(theta, coupling):
+        """Compiled where the model is fully connected and the coupling pulls straight, else step by step."""
+        if self._compiled(theta, plan, coupling):
             self._descend_compiled_(theta, plan, coupling)
             return
         now = theta
@@ -179,10 +178,13 @@ class Stack:
                 else:
                     self.task.descend_(now, batch, plan.lr, coupling.pull_)
 
-    def _compiled(self, theta: Tensor, coupling: Coupling) -> bool:
+    def _compiled(self, theta: Tensor, plan: Plan, coupling: Coupling) -> bool:
         dense = self.task.dense
-        plain = dense is not None and len(dense.biases) == 1 and dense.loss in linear_steps.LOSSES
-        return plain and isinstance(coupling, Free | Quadratic) and theta.device.type == "cpu" and compiled.available()
+        plain = dense is not None and dense_steps.worth_it(dense, plan.size)
+        lam = coupling.lam if isinstance(coupling, Quadratic) else 0.0
+        each_weight = isinstance(lam, Tensor) and lam.shape[1] > 1  # its own pull, as EWC has it, not a client's
+        straight = isinstance(coupling, Free | Quadratic) and not each_weight
+        return plain and straight and theta.device.type == "cpu" and compiled.available()
 
     def _descend_compiled_(self, theta: Tensor, plan: Plan, coupling: Coupling) -> None:
         dense = self.task.dense
@@ -191,8 +193,9 @@ class Stack:
         rows, y, weight = (v[plan.start :] for v in self._order(plan.stream, plan.size, plan.start + takes))
         self._count(len(theta), takes * plan.repeats)
         lam, anchor = (coupling.lam, coupling.anchor) if isinstance(coupling, Quadratic) else (0.0, None)
-        layer = dense.loss, dense.biases[0]
-        linear_steps.descend_(*layer, theta, self.data.x, rows, y, weight, takes, plan.repeats, plan.lr, lam, anchor)
+        lr, lam = first(plan.lr, len(theta)), first(lam, len(theta))  # of those at work
+        net, steps = (dense.loss, dense.sizes, dense.biases), (takes, plan.repeats, lr)
+        dense_steps.descend_(*net, theta, self.data.x, rows, y, weight, *steps, lam, anchor)
 
     # --- whole parts ------------------------------------------------------------------------------------------------
 
@@ -372,7 +375,8 @@ class Stack:
     def _remembered(self, theta: Tensor, own: State) -> State:
         """Which samples are kept where there are too many does not depend on seed or round: models of a run can be made
         again. Nothing is known of padding: features 0, label −1."""
-        order = orders(0, "remembered", 0, np.zeros_like(self.ids), self.counts, 1)[0, :, : self._room]
+        once = np.ones_like(self.ids)
+        order = orders(0, "remembered", 0, np.zeros_like(self.ids), self.counts, once)[0, :, : self._room]
         there = np.arange(order.shape[1]) < self.counts[:, None]
         rows = torch.from_numpy(np.where(there, order, 0) + self.data.bounds[self.at, :1]).to(self.data.x.device)
         valid = torch.from_numpy(there).to(self.data.x.device)

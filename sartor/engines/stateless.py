@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from ..client_table import Rows
+from ..client_table import Memory, Rows, span
 from ..core import Stage, State
 from .local import LocalEngine
+
+
+class _Handed(Memory):
+    """The rows of a few clients, by rising number, as they were handed in."""
+
+    def __init__(self, ids: Tensor, rows: Tensor) -> None:
+        self.ids, self.rows, self.fresh = ids, rows, False
+
+    def read(self, ids: Tensor) -> Tensor:
+        return self.rows[self._places(ids)]
+
+    def write(self, ids: Tensor, values: Tensor) -> None:
+        self.rows[self._places(ids)] = values
+
+    def _places(self, ids: Tensor) -> slice | Tensor:
+        return span(torch.searchsorted(self.ids, ids))
 
 
 class StatelessEngine:
@@ -26,9 +43,10 @@ class StatelessEngine:
         down: State,
         shared: Tensor | None = None,
     ) -> tuple[State, State, Tensor]:
+        """New states, messages and steps of the clients `ids`, whose numbers rise; `state` is overwritten."""
         engine, m = self.engine, self.engine.clients
-        engine.states = {k: Rows(m, start, None, ((ids, state[k]),)) for k, start in self.start.items()}
+        engine.states = {k: Rows(m, start, _Handed(ids, state[k])) for k, start in self.start.items()}
         engine.visits[ids] = visits
         before = engine.taken(ids)
         _, message = engine.map(stage, round, ids, down, shared)
-        return {k: rows[ids] for k, rows in engine.states.items()}, message, engine.taken(ids) - before
+        return {k: state[k] for k in self.start}, message, engine.taken(ids) - before

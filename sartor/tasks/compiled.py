@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from importlib.util import find_spec
+from types import FunctionType
 from typing import Any
 
 
@@ -15,13 +16,19 @@ def available() -> bool:
 
 
 @lru_cache
-def compiled(loop: Callable[..., None], fast_math: frozenset[str] = frozenset()) -> Callable[..., None]:
-    """The loop as machine code, kept on disk where there is a place for it. Other threads may run beside it."""
+def compiled(
+    loop: Callable[..., None], fast_math: frozenset[str] = frozenset(), calls: tuple[Callable[..., None], ...] = ()
+) -> Callable[..., None]:
+    """The loop, and the functions of its module that it calls, as machine code, kept on disk where there is a place for
+    it. Other threads may run beside it."""
+    assert isinstance(loop, FunctionType)
     import numba
 
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": set(fast_math)}
+    inner = {f.__name__: numba.njit(**options)(f) for f in calls}
+    outer = FunctionType(loop.__code__, loop.__globals__ | inner, loop.__name__) if calls else loop
     try:
-        made: Callable[..., None] = numba.njit(cache=True, **options)(loop)
+        made: Callable[..., None] = numba.njit(cache=True, **options)(outer)
     except RuntimeError:  # nowhere to keep what was compiled
-        made = numba.njit(**options)(loop)
+        made = numba.njit(**options)(outer)
     return made

@@ -49,7 +49,8 @@ class DenseNet(Dense):
         if any(isinstance(m, nn.Flatten) and (i > 0 or m.start_dim != 1) for i, m in enumerate(model)):
             return None
         found = [m for m in linear if isinstance(m, nn.Linear)]
-        return cls(tuple(m.bias is not None for m in found), found[-1].out_features, loss)
+        sizes = (found[0].in_features, *(m.out_features for m in found))
+        return cls(tuple(m.bias is not None for m in found), sizes, loss)
 
     def layers(self, params: list[Tensor]) -> list[Layer]:
         """The network's layers as views of a flat vector's parts `params`, each [a, ...]."""

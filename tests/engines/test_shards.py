@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,13 @@ from sites import Calls
 from subsets import one_in
 
 import sartor as st
+from sartor.core import State
 from sartor.data.clients import PARTS
 from sartor.engines.ray import engine as engine_ray
 from sartor.engines.ray.shard import Part, Shard, dealt
 from sartor.errors import Diverged, SartorError
-from sartor.federation.rounds.client_store import Snapshot
-from sartor.federation.rounds.round_store import RoundStore, unplayed
+from sartor.federation.rounds.client_store import Begun, Played
+from sartor.federation.rounds.round_store import RoundStore
 from sartor.models import layers
 from sartor.run.assemble import clients_of
 from sartor.run.play import play_recipe
@@ -250,34 +251,70 @@ def test_an_error_of_a_users_own_code_comes_with_its_traceback() -> None:
 # --- shelves and shares -----------------------------------------------------------------------------------------------
 
 
-def held(round: int, since: int, value: float) -> Snapshot:
-    return Snapshot(
-        round, since, f"mark {round}", round + 1, 1, {"x": torch.full([2], value)}, {"w": torch.tensor(value)}
-    )
+def played(round: int, since: dict[int, int]) -> Played:
+    """A round of these clients, whose states, replies and counts tell who and when they are."""
+    value, ones = torch.tensor([10.0 * round + c for c in since]), torch.ones(len(since), dtype=torch.int64)
+    marks = [f"mark {round} {c}" for c in since]
+    state, reply = {"x": value[:, None].expand(-1, 2)}, {"w": -value}
+    return Played(round, list(since), list(since.values()), marks, (round + 1) * ones, ones, state, reply)
+
+
+def before_any(clients: Sequence[int]) -> tuple[State, torch.Tensor]:
+    return {"x": torch.zeros(len(clients), 2)}, torch.zeros(len(clients), dtype=torch.int64)
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_a_shelf_keeps_two_rounds_of_each_client_and_no_more(in_memory: bool, tmp_path: Path) -> None:
     draw, last = np.random.default_rng(0), dict.fromkeys(range(6), (-1, -1))
-    shelf = RoundStore(tmp_path, "run", lambda client: unplayed({"x": torch.zeros(2)}), in_memory)
+    shelf = RoundStore(tmp_path, "run", before_any, in_memory)
     for round in range(30):
         ids = sorted(draw.choice(6, 2, replace=False).tolist())
-        shelf.put({c: held(round, last[c][1], 10.0 * round + c) for c in ids})
+        shelf.put(played(round, {c: last[c][1] for c in ids}))
+        before = {c: last[c][1] for c in ids}
         last |= {c: (last[c][1], round) for c in ids}
         if round % 7 == 0:
-            shelf = RoundStore(tmp_path, "run", lambda client: unplayed({"x": torch.zeros(2)}), in_memory)
-        for client, rounds in last.items():
-            assert shelf.newest(client) == rounds[1]
-            for r in range(-1, round + 1):
-                found = shelf.after(client, r)
-                assert (found is not None) == (r in rounds or r == -1)
-                if found is not None and r >= 0:
-                    assert found.state["x"].tolist() == [10.0 * r + client] * 2
-                    assert (found.round, found.visits, float(found.reply["w"])) == (r, r + 1, 10.0 * r + client)
+            shelf = RoundStore(tmp_path, "run", before_any, in_memory)
+        assert shelf.newest(range(6)) == [rounds[1] for rounds in last.values()]
+        for r in range(-1, round + 1):
+            assert shelf.known(range(6), [r] * 6) == [r in rounds or r == -1 for rounds in last.values()]
+        begun = {c: Begun(before[c], f"mark {round} {c}") for c in ids}
+        assert shelf.begun(range(6), round) == [begun.get(c) for c in last]
+        for newest in (0, 1):  # clients of different rounds, in any order
+            who = draw.permutation(6).tolist()
+            rounds = [last[c][newest] for c in who]
+            state, visits = shelf.states(who, rounds)
+            wanted = [10.0 * r + c if r >= 0 else 0.0 for c, r in zip(who, rounds, strict=True)]
+            assert state["x"].tolist() == [[value] * 2 for value in wanted]
+            assert visits.tolist() == [r + 1 for r in rounds]
+            state["x"] += 1.0  # what is given away is a copy
+        reply, steps = shelf.replies(ids[::-1], round)
+        assert reply["w"].tolist() == [-10.0 * round - c for c in ids[::-1]] and steps.tolist() == [1, 1]
     files = list(tmp_path.glob("round-*"))
     assert {int(f.stem.split("-")[1]) for f in files} == {r for pair in last.values() for r in pair if r >= 0}
     with pytest.raises(SartorError, match="another run"):
-        RoundStore(tmp_path, "other", lambda client: unplayed({}))
+        RoundStore(tmp_path, "other", before_any)
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_round_that_is_asked_again_for_others_keeps_those_that_are_there(in_memory: bool, tmp_path: Path) -> None:
+    shelf = RoundStore(tmp_path, "run", before_any, in_memory)
+    shelf.put(played(4, {1: -1, 5: -1}))
+    shelf.put(played(4, {0: 2, 5: 3}))
+    for found in (shelf, RoundStore(tmp_path, "run", before_any, in_memory)):
+        assert found.begun([0, 1, 5], 4) == [Begun(s, f"mark 4 {c}") for c, s in ((0, 2), (1, -1), (5, 3))]
+        assert found.states([0, 1, 5], [4, 4, 4])[0]["x"][:, 0].tolist() == [40.0, 41.0, 45.0]
+        assert found.replies([5, 0], 4)[0]["w"].tolist() == [-45.0, -40.0]
+
+
+def test_a_file_of_a_round_that_was_cut_is_one_line(tmp_path: Path) -> None:
+    shelf = RoundStore(tmp_path, "run", before_any, in_memory=False)
+    for round in range(4):
+        shelf.put(played(round, {round: -1}))
+    place = tmp_path / "round-0000000000.safetensors"
+    place.write_bytes(place.read_bytes()[:-4])
+    with pytest.raises(SartorError, match=r"cannot read .*round-0000000000") as e:
+        shelf.states([0], [0])
+    assert "\n" not in str(e.value)
 
 
 def test_whole_chunks_are_dealt_fairly_and_stay_in_order() -> None:

@@ -16,6 +16,7 @@ from method_runs import FULL, play, shared, states
 import sartor as st
 from sartor.core import Back, Batch, Method
 from sartor.errors import SartorError
+from sartor.tasks import compiled
 from sartor.tasks.convex import OneLayer
 from sartor.tasks.task import ModelTask
 from sartor.testing import SIZES, ragged, start
@@ -77,6 +78,7 @@ def counted() -> Iterator[Counter]:
         mock.patch.object(ModelTask, "grad", counting_grad),
         mock.patch.object(ModelTask, "descend_", counting_descent),
         mock.patch.object(ModelTask, "vjp", counting_vjp),
+        mock.patch.object(compiled, "available", lambda: False),  # steps that no task computes
     ):
         yield found
 

@@ -165,6 +165,16 @@ def test_a_newcomer_of_fedamp_steps_from_its_mixture() -> None:
     np.testing.assert_allclose(flat(result.newcomer((x, y), steps=3)), w, atol=1e-9)
 
 
+def test_a_newcomer_of_fedamp_has_the_mean_of_what_clients_have_of_their_own() -> None:
+    q, (x, y, _, _) = quadratics(), stranger()
+    own, beta = np.linspace(0, 0.8, q.m), np.linspace(0.1, 3, q.m)
+    each = st.FedAMP(sigma=3.0, self_weight=tuple(own), beta=tuple(beta), solver=EXACT)
+    result = q.fit(each, 3)
+    found = flat(result.newcomer((x, y), steps=3))
+    result.run.method = replace(each, self_weight=float(own.mean()), beta=float(beta.mean()))
+    np.testing.assert_allclose(flat(result.newcomer((x, y), steps=3)), found, atol=1e-12)
+
+
 def test_a_newcomer_of_mocha_is_a_task_by_itself() -> None:
     """min ½ Σ (w·x − y)² + (λ_1 m + λ_2)/2 ‖w‖²: ridge regression, as for every task while Ω = I/m."""
     q, (x, y, _, _) = quadratics(), stranger()

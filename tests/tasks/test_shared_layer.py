@@ -23,7 +23,7 @@ def both(loss: str, outputs: int, biased: bool) -> tuple[SharedLayer, OneLayer, 
     y = {"squared": y.double(), "squared-hinge": 2.0 * y - 1}.get(loss, y)
     weight = torch.rand(U, N, generator=draw, dtype=torch.float64)
     weight[1, 4:] = 0  # padding
-    batch, dense = Batch(x, y, weight, torch.zeros(U)), Dense((biased,), outputs, loss)
+    batch, dense = Batch(x, y, weight, torch.zeros(U)), Dense((biased,), (FEATURES, outputs), loss)
     alone = Batch(*(v.repeat_interleave(S, 0) for v in batch))
     theta = torch.randn(U * S, outputs * (FEATURES + biased), generator=draw, dtype=torch.float64)
     return SharedLayer(dense, batch, S), OneLayer(dense, alone), theta

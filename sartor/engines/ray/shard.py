@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,8 @@ import torch
 
 from ...core import Method, State, Task
 from ...data.clients import Clients
-from ...federation.rounds.client_store import Snapshot
 from ...federation.rounds.remote_clients import RemoteClients, nothing
-from ...federation.rounds.round_store import RoundStore, unplayed
+from ...federation.rounds.round_store import RoundStore
 from ...tasks import compiled
 from ..local import LocalEngine
 from ..orphans import die_with_parent
@@ -55,12 +54,15 @@ class Part:
         start = {k: _tensor(v) for k, v in self.start.items()}
         engine = LocalEngine(self.method, self.task, data, start, self.seed, self.chunk, workers=1)
         engine.stacks = self.stacks
-        place = {client: at for at, client in enumerate(self.ids)}
+        ids = np.array(self.ids)  # rising
         rows = {k: _tensor(v) for k, v in self.rows.items()}
 
-        def first(client: int) -> Snapshot:
-            at = place[client]
-            return unplayed({k: v[at] for k, v in rows.items()} if rows else start, int(self.visits[at]))
+        def first(clients: Sequence[int]) -> tuple[State, torch.Tensor]:
+            at = torch.from_numpy(np.searchsorted(ids, clients))
+            visits = torch.from_numpy(self.visits[at.numpy()])
+            if rows:
+                return {k: v[at] for k, v in rows.items()}, visits
+            return {k: v.expand(len(clients), *v.shape) for k, v in start.items()}, visits
 
         shelf = RoundStore(Path(self.folder), self.run, first, self.in_memory)
         return RemoteClients(

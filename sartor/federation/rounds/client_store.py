@@ -8,48 +8,83 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import torch
+from torch import Tensor
 
 from ...core import State
 from ...errors import SartorError
 from ...storage import load_tensors, read_json, save_tensors, write_json
+from .packing import stacked, with_lengths, without_length
 
 _SLOTS = ("a", "b")
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """A client after one round. Without a reply: as it was before its first."""
+class Played:
+    """Some clients after one round, a row for each."""
 
     round: int
-    since: int  # the round from whose state this one began
-    digest: str  # of what it was sent
+    clients: Sequence[int]
+    since: Sequence[int]  # the round from whose state each began
+    digests: Sequence[str]  # of what it was sent
+    visits: Tensor  # [c]
+    steps: Tensor  # [c]
+    state: State  # [c, ...]
+    reply: State  # [c, ...]; codes in rows of equal length (packing.LENGTH)
+
+
+class Begun(NamedTuple):
+    """How a client's round began."""
+
+    since: int
+    digest: str
+
+
+class Keeper(Protocol):
+    """What a site needs of its disk, for many clients at once."""
+
+    def newest(self, clients: Sequence[int]) -> list[int]:
+        """The last round in which each client trained; −1: none."""
+        ...
+
+    def begun(self, clients: Sequence[int], round: int) -> list[Begun | None]:
+        """How this round began for each client; None where it has not trained in it, or that is not known any more."""
+        ...
+
+    def known(self, clients: Sequence[int], rounds: Sequence[int]) -> list[bool]:
+        """Whether each client's state after its round (−1: before the first) is still there."""
+        ...
+
+    def states(self, clients: Sequence[int], rounds: Sequence[int]) -> tuple[State, Tensor]:
+        """Those states [c, ...], to be changed at will, and how often each client had trained then [c]."""
+        ...
+
+    def replies(self, clients: Sequence[int], round: int) -> tuple[State, Tensor]:
+        """What the clients sent in this round [c, ...], and their steps [c]."""
+        ...
+
+    def put(self, done: Played) -> None:
+        """Keep clients' rounds beside those from which they began; when this returns they are on the disk."""
+        ...
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One client after one round, as its file holds it. Without a reply: as it was before its first."""
+
+    round: int
+    since: int
+    digest: str
     visits: int
     steps: int
     state: State
     reply: State
-
-
-class Keeper(Protocol):
-    """What a site needs of its disk."""
-
-    def after(self, client: int, round: int) -> Snapshot | None:
-        """The client as it was after this round (−1: before the first); None where that is not known any more."""
-        ...
-
-    def newest(self, client: int) -> int:
-        """The last round in which the client trained; −1: none."""
-        ...
-
-    def put(self, done: Mapping[int, Snapshot]) -> None:
-        """Keep clients' rounds beside those from which they began; when this returns they are on the disk."""
-        ...
 
 
 class ClientStore:
@@ -73,12 +108,35 @@ class ClientStore:
             return held[0]
         return self.first if round == -1 else None
 
-    def newest(self, client: int) -> int:
-        return max((h.round for h in self.slots(client).values()), default=-1)
+    def newest(self, clients: Sequence[int]) -> list[int]:
+        return [max((h.round for h in self.slots(client).values()), default=-1) for client in clients]
 
-    def put(self, done: Mapping[int, Snapshot]) -> None:
-        for client, held in done.items():
-            self._put(client, held)
+    def begun(self, clients: Sequence[int], round: int) -> list[Begun | None]:
+        held = [self.after(client, round) for client in clients]
+        return [None if h is None else Begun(h.since, h.digest) for h in held]
+
+    def known(self, clients: Sequence[int], rounds: Sequence[int]) -> list[bool]:
+        return [self.after(client, round) is not None for client, round in zip(clients, rounds, strict=True)]
+
+    def states(self, clients: Sequence[int], rounds: Sequence[int]) -> tuple[State, Tensor]:
+        held = [self._held(client, round) for client, round in zip(clients, rounds, strict=True)]
+        return stacked([h.state for h in held]), torch.tensor([h.visits for h in held])
+
+    def replies(self, clients: Sequence[int], round: int) -> tuple[State, Tensor]:
+        held = [self._held(client, round) for client in clients]
+        return with_lengths([h.reply for h in held]), torch.tensor([h.steps for h in held])
+
+    def _held(self, client: int, round: int) -> Snapshot:
+        held = self.after(client, round)
+        assert held is not None  # who asks has looked
+        return held
+
+    def put(self, done: Played) -> None:
+        for at, client in enumerate(done.clients):
+            own, reply = ({k: v[at].clone() for k, v in rows.items()} for rows in (done.state, done.reply))
+            visits, steps = int(done.visits[at]), int(done.steps[at])
+            begun = done.round, done.since[at], done.digests[at]
+            self._put(client, Snapshot(*begun, visits, steps, own, without_length(reply)))
 
     def _put(self, client: int, held: Snapshot) -> None:
         slots = self.slots(client)
@@ -152,8 +210,3 @@ def alone(folder: Path, busy: str) -> Iterator[None]:
         finally:
             with contextlib.suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_UN)
-
-
-def stacked(rows: list[State]) -> State:
-    """Clients' rows as [c, ...]."""
-    return {k: torch.stack([r[k] for r in rows]) for k in rows[0]}

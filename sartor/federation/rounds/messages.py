@@ -194,22 +194,26 @@ def unpacked(arrays: Mapping[str, np.ndarray], rows: int, spec: Spec, numbers: b
                 good = np.isnan(found) | (np.abs(found) <= 1e100) if numbers else np.isfinite(found)
             if not good.all():
                 raise Damaged(f"{k} holds NaN or Inf")
-        value = torch.from_numpy(np.array(found, dtype=found.dtype.newbyteorder("=")))
+        value = _own(found)
         out[k] = value if len(value) == rows else value.expand(rows, *shape)
     return out
 
 
+def _own(array: np.ndarray) -> Tensor:
+    """A copy in memory of PyTorch's own, which begins where vector instructions like it: NumPy's begins anywhere, and a
+    product's last bit must not depend on an address."""
+    kind = torch.from_numpy(np.empty(0, dtype=array.dtype.newbyteorder("="))).dtype
+    found = torch.empty(array.shape, dtype=kind)
+    np.copyto(found.numpy(), array)
+    return found
+
+
 def plain(arrays: Mapping[str, np.ndarray], rows: int) -> State:
     """Received arrays as tensors [rows, ...] as they are: in a simulation also NaN, which an attacker may send."""
-    found = {k: torch.from_numpy(np.array(v, dtype=v.dtype.newbyteorder("="))) for k, v in arrays.items()}
+    found = {k: _own(v) for k, v in arrays.items()}
     return {k: v if len(v) == rows else v.expand(rows, *v.shape[1:]) for k, v in found.items()}
 
 
 def spec_of(tensors: State) -> Spec:
     """What messages like these look like."""
     return {k: (v.dtype, tuple(v.shape[1:])) for k, v in tensors.items()}
-
-
-def row(tensors: Mapping[str, Tensor], at: int) -> State:
-    """One client's row of each."""
-    return {k: v[at] for k, v in tensors.items()}

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ...core import State
@@ -68,6 +69,33 @@ class SitePacking(Protocol):
     def received(self, codes: Sequence[bytes], states: State) -> tuple[State, State]:
         """The downlink [c, ...] that clients in these states make of their codes, and what changes in the states."""
         ...
+
+
+def stacked(rows: Sequence[State]) -> State:
+    """Clients' rows as [c, ...]."""
+    return {k: torch.stack([row[k] for row in rows]) for k in rows[0]}
+
+
+def without_length(row: State) -> State:
+    """One client's row, its codes as long as they are."""
+    return {CODES: row[CODES][: int(row[LENGTH])].clone()} if LENGTH in row else row
+
+
+def with_lengths(rows: Sequence[State]) -> State:
+    """Rows of clients [c, ...], codes of different lengths filled up with zeros."""
+    if CODES not in rows[0]:
+        return stacked(rows)
+    codes = [row[CODES] for row in rows]
+    return {
+        CODES: torch.nn.utils.rnn.pad_sequence(codes, batch_first=True),
+        LENGTH: torch.tensor([len(code) for code in codes]),
+    }
+
+
+def trimmed(rows: State) -> list[bytes]:
+    """Each client's codes, of such rows."""
+    each = zip(rows[CODES].numpy(), rows[LENGTH].tolist(), strict=True)
+    return [row[:length].tobytes() for row, length in each]
 
 
 def joined(codes: Sequence[bytes]) -> np.ndarray:

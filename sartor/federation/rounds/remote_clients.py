@@ -20,10 +20,10 @@ from torch import Tensor
 
 from ...core import Stage, State
 from ...errors import Diverged, Refused, SartorError
-from .client_store import Keeper, Look, Looks, Snapshot, stacked
+from .client_store import Begun, Keeper, Look, Looks, Played
 from .masking import SECURE, SEED, SUM, SiteMasking, SumOf, clients_asked, summed_scores
-from .messages import Damaged, Message, Spec, decode, encode, packed, plain, row, size_of, unpacked
-from .packing import CODES, LENGTH, SitePacking, codes_in, joined
+from .messages import Damaged, Message, Spec, decode, encode, packed, plain, size_of, unpacked
+from .packing import CODES, SitePacking, codes_in, joined, trimmed
 
 # Why a request or a reply was not taken: its bytes, its run or sender, its settings, its round (old, ahead, or from a
 # state that is gone), its work (raised, NaN), or the disk.
@@ -122,11 +122,11 @@ class RemoteClients:
         training = request.kind == "train" or (request.kind == "unmask" and _stage(request) == "train")
         if request.round >= self.rounds + (not training):
             raise Refused("early", f"round {request.round + 1} of {self.rounds}")
-        for client, since in zip(request.clients, request.since, strict=True):
-            newest = self.store.newest(client)
-            if training and (request.round < newest or since >= request.round):
-                raise Refused("stale", f"round {request.round + 1} after round {newest + 1}")
-            if self.store.after(client, since) is None:
+        newest, known = self.store.newest(request.clients), self.store.known(request.clients, request.since)
+        for last, since, here in zip(newest, request.since, known, strict=True):
+            if training and (request.round < last or since >= request.round):
+                raise Refused("stale", f"round {request.round + 1} after round {last + 1}")
+            if not here:
                 raise Refused("behind", f"the state after round {since + 1}, which the server counts on, is not here")
 
     def _check_once(self, request: Message, marks: Marks) -> None:
@@ -134,16 +134,17 @@ class RemoteClients:
         for twice with another. So a server gets no more answers out of a site than rounds were agreed on."""
         if request.kind == "evaluate" and not self.scored(request.round):
             raise Refused("unscheduled", f"no scores were agreed on after round {request.round}")
-        for client, since, (mark, full) in zip(request.clients, request.since, marks, strict=True):
+        newest, begun = self.store.newest(request.clients), self.store.begun(request.clients, request.round)
+        each = zip(request.clients, request.since, marks, newest, begun, strict=True)
+        for client, since, (mark, full), last, trained in each:
             look = None if self.looks is None else self.looks.last(client)
-            trained = self.store.after(client, request.round)
             if request.kind == "train":
-                again = trained is None or (trained.since, trained.digest) == (since, mark)
+                again = trained is None or trained == Begun(since, mark)
                 same = look is None or look.round != request.round or look.down == mark
                 if not (again and same):
                     raise Refused("changed", f"another model in round {request.round + 1} than was sent before")
             elif request.kind == "evaluate":
-                if request.round < max(self.store.newest(client), -1 if look is None else look.round):
+                if request.round < max(last, -1 if look is None else look.round):
                     raise Refused("stale", f"scores after round {request.round}, which is over")
                 fresh = look is None or look.round != request.round or look.mark == f"{since} {full}"
                 if not fresh or (trained is not None and trained.digest != mark):
@@ -163,8 +164,7 @@ class RemoteClients:
         if request.kind == "train":
             arrays = self._train(request, down, marks)
         else:
-            held = [self._held(i, s) for i, s in zip(request.clients, request.since, strict=True)]
-            arrays = packed(self._look(request, down, held, marks))
+            arrays = packed(self._look(request, down, marks))
             if self.masks is not None and request.kind == "evaluate":
                 summed = summed_scores(arrays)
                 arrays = self.masks.masked(_sum_of(request, "evaluate"), request.note.get(SECURE), summed)
@@ -178,12 +178,12 @@ class RemoteClients:
         named = (self.run, self.agreement, request.round, request.clients, request.since)
         return Message("answer", *named, arrays, note)
 
-    def _look(self, request: Message, down: _Downlink, held: list[Snapshot], marks: Marks) -> State:
+    def _look(self, request: Message, down: _Downlink, marks: Marks) -> State:
         """What a stage that changes nothing brings."""
+        states, visits = self.store.states(request.clients, request.since)
         if request.kind == "states":
-            states = stacked([h.state for h in held])
-            return {f"state/{k}": v for k, v in states.items()} | {"visits": torch.tensor([h.visits for h in held])}
-        found = self._work(request, down, held)[1]
+            return {f"state/{k}": v for k, v in states.items()} | {"visits": visits}
+        found = self._work(request, down, states, visits)[1]
         if self.open:
             return found
         if request.kind == "personal":
@@ -194,40 +194,29 @@ class RemoteClients:
             self.looks.put({i: Look(request.round, f"{since} {full}", mark) for i, since, (mark, full) in each})
         return self.release(torch.tensor(request.clients), found)
 
-    def _held(self, client: int, round: int) -> Snapshot:
-        held = self.store.after(client, round)
-        assert held is not None  # _check has looked
-        return held
-
     def _train(self, request: Message, down: _Downlink, marks: Marks) -> dict[str, np.ndarray]:
         """The replies, from the disk where all are there, else computed from the states that the server names.
 
         Where some are missing all are computed again: the same bits, as nothing depends on what happened since. But not
         where they have noise: a second one on the same message would tell more of it than was accounted for.
         """
-        sent = [mark for mark, _ in marks]
-        stored = {}
-        for client, since, mark in zip(request.clients, request.since, sent, strict=True):
-            held = self.store.after(client, request.round)
-            if held is not None and (held.since, held.digest) == (since, mark):
-                stored[client] = held
-        if len(stored) == len(request.clients):
+        begun = [Begun(since, mark) for since, (mark, _) in zip(request.since, marks, strict=True)]
+        there = [a == b for a, b in zip(self.store.begun(request.clients, request.round), begun, strict=True)]
+        if all(there):
             self.counts["repeated"] += 1
         else:
-            missing = [at for at, i in enumerate(request.clients) if self.spend is None or i not in stored]
-            new = self._trained(_some(request, missing), down.some(missing), [sent[at] for at in missing])
-            self.store.put(new)
-            stored |= new
-        done = [stored[i] for i in request.clients]
-        counted = {"steps": np.array([h.steps for h in done])}
+            missing = [at for at, known in enumerate(there) if self.spend is None or not known]
+            self.store.put(
+                self._trained(_some(request, missing), down.some(missing), [begun[at].digest for at in missing])
+            )
+        reply, steps = self.store.replies(request.clients, request.round)
+        counted = {"steps": steps.numpy()}
         if self.masks is not None:
-            rows = packed(stacked([h.reply for h in done]))
-            masked = self.masks.masked(_sum_of(request, "train"), request.note.get(SECURE), rows)
+            masked = self.masks.masked(_sum_of(request, "train"), request.note.get(SECURE), packed(reply))
             return {f"message/{k}": v for k, v in masked.items()} | counted
-        if CODES in done[0].reply:
-            return {CODES: joined([h.reply[CODES].numpy().tobytes() for h in done])} | counted
-        replies = packed(stacked([h.reply for h in done])) if done[0].reply else {}
-        return {f"message/{k}": v for k, v in replies.items()} | counted
+        if CODES in reply:
+            return {CODES: joined(trimmed(reply))} | counted
+        return {f"message/{k}": v for k, v in packed(reply).items()} | counted
 
     def _unmask(self, request: Message) -> Message:
         """What opens the sum of a round, or of its scores, that all of these sites have answered."""
@@ -240,32 +229,24 @@ class RemoteClients:
 
     def _has_answered(self, client: int, stage: str, round: int) -> bool:
         if stage == "train":
-            return self.store.after(client, round) is not None
+            return self.store.begun([client], round) != [None]
         look = None if self.looks is None else self.looks.last(client)
         return look is not None and look.round == round
 
-    def _trained(self, request: Message, down: _Downlink, sent: list[str]) -> dict[int, Snapshot]:
+    def _trained(self, request: Message, down: _Downlink, sent: list[str]) -> Played:
         """One round of each client."""
-        held = [self._held(i, s) for i, s in zip(request.clients, request.since, strict=True)]
+        before, visits = self.store.states(request.clients, request.since)
         if self.spend is not None:
             self.spend(request.round, request.clients)
-        state, message, steps = self._work(request, down, held)
-        done = {}
-        for at, (client, before) in enumerate(zip(request.clients, held, strict=True)):
-            own, reply = ({k: v.clone() for k, v in row(t, at).items()} for t in (state, message))
-            if LENGTH in reply:
-                reply = {CODES: reply[CODES][: int(reply[LENGTH])].clone()}
-            now = (request.round, before.round, sent[at], before.visits + 1, int(steps[at]), own, reply)
-            done[client] = Snapshot(*now)
-        return done
+        state, message, steps = self._work(request, down, before, visits)
+        return Played(request.round, request.clients, request.since, sent, visits + 1, steps, state, message)
 
-    def _work(self, request: Message, sent: _Downlink, held: list[Snapshot]) -> tuple[State, State, Tensor]:
-        visits = torch.tensor([h.visits for h in held])
-        ids, state = torch.tensor(request.clients), stacked([h.state for h in held])
+    def _work(self, request: Message, sent: _Downlink, state: State, visits: Tensor) -> tuple[State, State, Tensor]:
         down, kept = dict(sent.down), State()
         common = down.pop(GLOBAL, None)
         if self.packing is not None and self.packing.codes_down:
             down, kept = self.packing.received(sent.codes, state)
+        ids = torch.tensor(request.clients)
         new, message, steps = self.bench(cast(Stage, request.kind), request.round, ids, state, visits, down, common)
         return new | kept, message, steps
 
@@ -278,6 +259,8 @@ class _Downlink(NamedTuple):
 
     def some(self, places: list[int]) -> _Downlink:
         """What it brings for the clients at these places."""
+        if len(places) == max(map(len, self.down.values()), default=len(self.codes)):
+            return self  # all of them
         rows = {
             k: v[:1].expand(len(places), *v.shape[1:]) if v.stride(0) == 0 else v[places] for k, v in self.down.items()
         }
@@ -295,6 +278,8 @@ def _sum_of(request: Message, stage: str) -> SumOf:
 
 def _some(request: Message, places: list[int]) -> Message:
     """The same for the clients at these places."""
+    if len(places) == len(request.clients):
+        return request
     clients, since = (tuple(numbers[at] for at in places) for numbers in (request.clients, request.since))
     return replace(request, clients=clients, since=since)
 

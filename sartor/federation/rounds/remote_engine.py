@@ -80,6 +80,9 @@ class RemoteEngine:
         self.roster, self.transport, self.waiting, self.say = dict(roster), transport, waiting, say
         self.clients = sum(map(len, roster.values()))
         self.since = torch.full([self.clients], -1, dtype=torch.int64)
+        self._owner = torch.full([self.clients], -1, dtype=torch.int64)  # client → place of its site in the roster
+        for at, theirs in enumerate(self.roster.values()):
+            self._owner[torch.tensor(theirs, dtype=torch.int64)] = at
         self.silent = dict.fromkeys(roster, 0)  # timeouts in a row
         self.gone: frozenset[str] = frozenset()  # sites that have left the federation since: they are not asked
         self.counts = {"answers": 0, "duplicate": 0, **dict.fromkeys(REASONS, 0)}
@@ -167,15 +170,16 @@ class RemoteEngine:
 
     def _requests(self, stage: str, round: int, ids: Tensor, down: State) -> dict[str, Message]:
         """A request for each site that has any of these clients."""
-        place = {client: at for at, client in enumerate(ids.tolist())}
+        rising = ids.argsort()
+        owner = self._owner[ids[rising]]
         out = {}
-        for site, clients in self.roster.items():
-            mine = sorted(c for c in clients if c in place)
+        for at, site in enumerate(self.roster):
+            here = rising[owner == at]
+            mine = ids[here].tolist()
             if not mine or site in self.gone:
                 continue
-            here = torch.tensor([place[c] for c in mine])
             rows = {k: v[:1].expand(len(mine), *v.shape[1:]) if v.stride(0) == 0 else v[here] for k, v in down.items()}
-            since = tuple(self.since[torch.tensor(mine)].tolist())
+            since = tuple(self.since[ids[here]].tolist())
             arrays = self._packed(stage, round, mine, rows)
             out[site] = Message(stage, self.run, self.agreement, round, tuple(mine), since, arrays)
         return out

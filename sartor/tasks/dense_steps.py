@@ -1,0 +1,210 @@
+"""Plain gradient steps of fully connected networks, all of a client's in one go, compiled (optional: the extra `fast`,
+Numba).
+
+A step of a small network is so short that much of its time goes into copying batches, calling operations and fetching
+models from memory again. Here a client's model stays in the cache while its steps run through its samples where they
+lie, and what pulls it to its anchor is done on the way. Blocks of four by four outputs, whose sums stay in registers,
+make products of this size faster than a BLAS's. Used for linear layers with ReLU between them under cross-entropy,
+squared or hinge loss, if Numba is installed; tests hold it equal to dense_gradient.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from ..core import Dense, Number
+from .compiled import compiled
+
+LOSSES = {"cross-entropy": 0, "squared": 1, "hinge": 2}
+_NUMBERS = 200_000  # of a layer's inputs: more do not stay in the cache, and a BLAS is faster;
+_BATCH, _WIDE = 32, 100  # so it is for larger batches, unless layers are wide: measured
+_FAST = frozenset({"reassoc", "contract", "nsz", "arcp"})  # NaN and Inf stay what they are
+
+
+def descend_(
+    loss: str,
+    sizes: tuple[int, ...],  # inputs, hidden units, outputs
+    biases: tuple[bool, ...],
+    theta: Tensor,  # [c, d]
+    x: Tensor,  # [n, features...]
+    rows: Tensor,  # [T, c, b]
+    y: Tensor,  # [T, c, b]
+    weight: Tensor,  # [T, c, b]
+    takes: np.ndarray,  # [c] how many of the T batches
+    repeats: int,
+    lr: Number,
+    lam: Number,
+    anchor: Tensor | None,
+) -> None:
+    """theta −= lr (∇loss + λ(theta − anchor)) on each client's batches in turn, `repeats` times on each; in place."""
+    kappa = np.empty(len(theta), dtype=_numpy(theta).dtype)
+    kappa[:] = _each(lr) * _each(lam) if anchor is not None else 0.0
+    if isinstance(lr, Tensor):  # a step is linear in the weights
+        weight, lr = weight * lr, 1.0
+    to = theta[:1] if anchor is None else anchor[:1] if anchor.stride(0) == 0 else anchor
+    compiled(_steps, _FAST, (_layers, _outputs, _loss_slope, _mask, _add_products, _add_bias))(
+        LOSSES[loss], np.array(sizes), np.array(biases), _numpy(theta),
+        _numpy(x.flatten(1) if x.dim() > 1 else x[:, None]), _numpy(rows), _numpy(y), _numpy(weight), takes, repeats,
+        lr, kappa, _numpy(to),
+    )  # fmt: skip
+
+
+def worth_it(dense: Dense, batch: int) -> bool:
+    """Whether these steps are faster than single ones by matrix products. It must not depend on clients: numbers would
+    depend on which of them are together."""
+    if dense.loss not in LOSSES:
+        return False
+    wide = min(dense.sizes[:-1]) >= _WIDE
+    return len(dense.biases) == 1 or ((batch <= _BATCH or wide) and batch * max(dense.sizes) <= _NUMBERS)
+
+
+def _each(value: Number) -> float | np.ndarray:
+    """A number, or [c] of a column."""
+    found: float | np.ndarray = value[:, 0].numpy() if isinstance(value, Tensor) else value
+    return found
+
+
+def _numpy(value: Tensor) -> np.ndarray:
+    return value.contiguous().numpy()
+
+
+# --- compiled: plain loops over arrays of one type ------------------------------------------------------------------
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+
+
+def _steps(loss, sizes, biases, theta, X, rows, y, weight, takes, repeats, lr, kappa, anchor):
+    _, clients, size = rows.shape
+    depth, rate, still = len(biases), theta.dtype.type(lr), theta.dtype.type(0)
+    H = [np.empty((size, sizes[i + 1]), theta.dtype) for i in range(depth)]  # what layers give,
+    G = [np.empty((size, sizes[i + 1]), theta.dtype) for i in range(depth)]  # and its slopes, times −lr and weights
+    places = np.arange(max(size, sizes.max()))
+    for c in range(clients):
+        W, b = _layers(theta[c], sizes, biases)
+        to_W, to_b = _layers(anchor[min(c, len(anchor) - 1)], sizes, biases)
+        for t in range(takes[c]):
+            for _ in range(repeats):
+                for i in range(depth):
+                    x, at = (X, rows[t, c]) if i == 0 else (H[i - 1], places[:size])
+                    _outputs(W[i], b[i], x, at, H[i], i < depth - 1)
+                _loss_slope(loss, H[-1], y[t, c], weight[t, c], rate, G[-1])
+                for i in range(depth - 1, -1, -1):
+                    x, at = (X, rows[t, c]) if i == 0 else (H[i - 1], places[:size])
+                    k, slope = sizes[i + 1], G[i].reshape(-1)
+                    if i > 0:  # before W moves
+                        G[i - 1][:] = 0
+                        _add_products(G[i - 1], slope, k, 1, W[i], places[:k], x, still)
+                        _mask(G[i - 1].reshape(-1), x.reshape(-1))
+                    _add_products(W[i], slope, 1, k, x, at, to_W[i], kappa[c])
+                    _add_bias(b[i], G[i], to_b[i], kappa[c])
+
+
+def _layers(flat, sizes, biases):
+    """A model's weights [outputs, inputs] and biases, of each layer, as views; a bias that is not there is empty."""
+    W, b, at = [], [], 0
+    for i in range(len(biases)):
+        m, n = sizes[i + 1], sizes[i]
+        W.append(flat[at : at + m * n].reshape(m, n))
+        b.append(flat[at + m * n : at + m * (n + biases[i])])
+        at += m * (n + biases[i])
+    return W, b
+
+
+def _loss_slope(loss, Z, y, weight, rate, out):
+    """−rate · weight · ∂loss/∂Z."""
+    for s in range(len(Z)):
+        z, g, scale = Z[s], out[s], -rate * weight[s]
+        if loss == 0:
+            top, total = z.max(), rate * 0
+            for o in range(len(z)):
+                g[o] = np.exp(z[o] - top)
+                total += g[o]
+            for o in range(len(z)):
+                g[o] *= scale / total
+            g[int(y[s])] -= scale
+        elif loss == 1:
+            g[0] = scale * (z[0] - y[s])
+        else:
+            g[0] = -scale * y[s] if y[s] * z[0] < 1 else 0
+
+
+def _mask(slope, value):
+    """ReLU's slope: 0 where it gave 0."""
+    for j in range(len(slope)):
+        slope[j] = slope[j] if value[j] > 0 else 0
+
+
+def _add_bias(b, slope, anchor, pull):
+    """b += pull (anchor − b), then its slopes."""
+    for o in range(len(b)):
+        b[o] += pull * (anchor[o] - b[o])
+        for s in range(len(slope)):
+            b[o] += slope[s, o]
+
+
+def _outputs(W, b, X, rows, out, relu):
+    """out [b, m] = X[rows] Wᵀ + b, negative ones as 0 where `relu`. Four samples at a time, the last one again where
+    they are fewer."""
+    (m, d), size, zero = W.shape, len(rows), W.dtype.type(0)
+    fours = m // 4 * 4
+    for o in range(0, fours, 4):
+        w0, w1, w2, w3 = W[o], W[o + 1], W[o + 2], W[o + 3]
+        for s in range(0, size, 4):
+            s1, s2, s3 = min(s + 1, size - 1), min(s + 2, size - 1), min(s + 3, size - 1)
+            x0, x1, x2, x3 = X[rows[s]], X[rows[s1]], X[rows[s2]], X[rows[s3]]
+            a0, a1, a2, a3 = zero, zero, zero, zero
+            b0, b1, b2, b3 = zero, zero, zero, zero
+            c0, c1, c2, c3 = zero, zero, zero, zero
+            d0, d1, d2, d3 = zero, zero, zero, zero
+            for j in range(d):
+                p, q, u, v = w0[j], w1[j], w2[j], w3[j]
+                a0, a1, a2, a3 = a0 + p * x0[j], a1 + q * x0[j], a2 + u * x0[j], a3 + v * x0[j]
+                b0, b1, b2, b3 = b0 + p * x1[j], b1 + q * x1[j], b2 + u * x1[j], b3 + v * x1[j]
+                c0, c1, c2, c3 = c0 + p * x2[j], c1 + q * x2[j], c2 + u * x2[j], c3 + v * x2[j]
+                d0, d1, d2, d3 = d0 + p * x3[j], d1 + q * x3[j], d2 + u * x3[j], d3 + v * x3[j]
+            out[s, o], out[s, o + 1], out[s, o + 2], out[s, o + 3] = a0, a1, a2, a3
+            out[s1, o], out[s1, o + 1], out[s1, o + 2], out[s1, o + 3] = b0, b1, b2, b3
+            out[s2, o], out[s2, o + 1], out[s2, o + 2], out[s2, o + 3] = c0, c1, c2, c3
+            out[s3, o], out[s3, o + 1], out[s3, o + 2], out[s3, o + 3] = d0, d1, d2, d3
+    for o in range(fours, m):
+        w0 = W[o]
+        for s in range(0, size, 4):
+            s1, s2, s3 = min(s + 1, size - 1), min(s + 2, size - 1), min(s + 3, size - 1)
+            x0, x1, x2, x3 = X[rows[s]], X[rows[s1]], X[rows[s2]], X[rows[s3]]
+            a0, b0, c0, d0 = zero, zero, zero, zero
+            for j in range(d):
+                a0, b0, c0, d0 = a0 + w0[j] * x0[j], b0 + w0[j] * x1[j], c0 + w0[j] * x2[j], d0 + w0[j] * x3[j]
+            out[s, o], out[s1, o], out[s2, o], out[s3, o] = a0, b0, c0, d0
+    for s in range(size):
+        for o in range(m):
+            z = out[s, o] + b[o] if len(b) else out[s, o]
+            out[s, o] = zero if relu and z < 0 else z
+
+
+def _add_products(C, G, across, along, X, rows, anchor, pull):
+    """C += pull (anchor − C), then C += G X[rows], where G's element (o, s) is at o·across + s·along. Two rows of C and
+    four of X at a time."""
+    (m, d), terms = C.shape, len(rows)
+    g = np.zeros((2, (terms + 3) // 4 * 4), C.dtype)  # a row of X that is not there counts 0
+    for o in range(0, m, 2):
+        for row in range(o, min(o + 2, m)):
+            for s in range(terms):
+                g[row - o, s] = G[row * across + s * along]
+            if pull != 0:
+                w0, a = C[row], anchor[row]
+                for j in range(d):
+                    w0[j] += pull * (a[j] - w0[j])
+        w0 = C[o]
+        for s in range(0, terms, 4):
+            x0, x1 = X[rows[s]], X[rows[min(s + 1, terms - 1)]]
+            x2, x3 = X[rows[min(s + 2, terms - 1)]], X[rows[min(s + 3, terms - 1)]]
+            g0, g1, g2, g3 = g[0, s], g[0, s + 1], g[0, s + 2], g[0, s + 3]
+            if o + 1 < m:
+                w1 = C[o + 1]
+                h0, h1, h2, h3 = g[1, s], g[1, s + 1], g[1, s + 2], g[1, s + 3]
+                for j in range(d):
+                    w0[j] += (g0 * x0[j] + g1 * x1[j]) + (g2 * x2[j] + g3 * x3[j])
+                    w1[j] += (h0 * x0[j] + h1 * x1[j]) + (h2 * x2[j] + h3 * x3[j])
+            else:
+                for j in range(d):
+                    w0[j] += (g0 * x0[j] + g1 * x1[j]) + (g2 * x2[j] + g3 * x3[j])
