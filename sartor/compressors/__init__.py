@@ -1,6 +1,9 @@
 """Compressors: messages in fewer bytes. One idea a file; `encode` writes what a client sends, `decode` reads it.
 
 How a method's messages are compressed, and in which direction, is wrappers/compression.py.
+
+    >>> less = st.Traffic(compress=st.compressors.TopK(k=0.05))
+    >>> result = st.fit(st.Ditto(), model, clients, rounds=2, traffic=less)
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from torch import Tensor
 
 from ..core import State
 from .base import Code, Compressor, Draws, Raw
+from .common_grid import CommonGrid, Multiples
 from .dgc import DGC
 from .lbgm import LBGM, Recycled
 from .projection import RandomProjection, Shadow
@@ -29,9 +33,10 @@ NAMES: dict[str, type[Compressor]] = {
     "int8": Int8,
     "int4": Int4,
     "float16": Float16,
+    "grid": CommonGrid,
 }
 _KINDS: dict[int, type[Code]] = {
-    code.kind: code for code in (Raw, Halves, Grid8, Grid4, Sparse, Levels, SketchCode, Shadow, Recycled)
+    code.kind: code for code in (Raw, Halves, Grid8, Grid4, Sparse, Levels, SketchCode, Shadow, Recycled, Multiples)
 }
 
 
@@ -74,6 +79,7 @@ __all__ = [
     "NAMES",
     "QSGD",
     "Code",
+    "CommonGrid",
     "Compressor",
     "Draws",
     "Float16",

@@ -57,7 +57,15 @@ class Recycled(Code):
 
 @dataclass(frozen=True)
 class LBGM(Compressor):
-    """One number while an update points where the last whole one did; else the whole update."""
+    """One number while an update points where the last whole one did; else the whole update.
+
+    For example:
+
+        >>> less = st.Traffic(compress=st.compressors.LBGM(delta=0.5))
+        >>> result = st.fit(st.FedAvg(), model, clients, rounds=2, traffic=less)
+        >>> result.summary["bytes_up"] < 2 * 6 * 4 * 650  # 650 numbers of 4 bytes from 6 clients in 2 rounds
+        True
+    """
 
     delta: float = 0.2  # the largest sin²α at which a gradient is recycled; 0: only what is exactly in line
     paper: ClassVar[str] = "Azam et al. 2022"

@@ -21,9 +21,8 @@ from ..compressors import Code, decode, encode, frames
 from ..core import ClientStack, State
 from ..errors import Diverged, SartorError
 from ..wrappers.compression import DOWN, UP, Compressed, message, ours, spec_of
-from .rounds.client_store import stacked
 from .rounds.messages import Damaged, Spec
-from .rounds.packing import CODES, LENGTH, joined
+from .rounds.packing import CODES, LENGTH, joined, stacked
 
 
 @dataclass

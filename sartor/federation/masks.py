@@ -1,6 +1,7 @@
 """Masks that cancel in the sum: what a site sends in a round with secure aggregation is a uniformly random vector.
 
-    site u:   y_u = q_u + Σ_{v>u} G(k_uv) − Σ_{v<u} G(k_uv) + G(b_u)   mod 2^64     (q_u: secure_sum.py's whole numbers)
+    site u:   y_u = q_u + Σ_{v>u} G(k_uv) − Σ_{v<u} G(k_uv) + G(b_u)   mod 2^b      (q_u: secure_sum.py's whole numbers
+                                                                       of b bits: 64; on a common grid 32 or 16)
     server:   Σ_u y_u − Σ_u G(b_u) = Σ_u q_u                           exactly, once all of the round's sites are there
 
 k_uv is a key that sites u and v share: X25519 of the keys that they drew for this run, each signed with its site's own
@@ -142,9 +143,9 @@ def set_of(run: str, of: SumOf, keys: Mapping[str, bytes]) -> bytes:
 
 
 def add_stream(words: np.ndarray, key: bytes, sign: int) -> None:
-    """words ± G(key), in place, whole numbers of 64 bits; piece by piece, each as long as the cache likes it."""
+    """words ± G(key), in place, modulo their own size; piece by piece, each as long as the cache likes it."""
     source, piece = Cipher(algorithms.ChaCha20(key, bytes(16)), None).encryptor(), bytearray(len(_ZEROS))
-    drawn = np.frombuffer(piece, "<u8")
+    drawn = np.frombuffer(piece, words.dtype)
     for at in range(0, len(words), len(drawn)):
         part = words[at : at + len(drawn)]
         source.update_into(_ZEROS, piece)
@@ -156,10 +157,9 @@ def _derived(secret: bytes, what: bytes) -> bytes:
 
 
 def _lined_up(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The first rows of all arrays [c, ...], one after the other by name: one vector of words."""
-    return (
-        np.concatenate([arrays[name][0].reshape(-1) for name in sorted(arrays)]).astype("<i8", copy=False).view("<u8")
-    )
+    """The first rows of all arrays [c, ...], one after the other by name: one vector of words without a sign."""
+    words = np.concatenate([arrays[name][0].reshape(-1) for name in sorted(arrays)])
+    return words.astype(f"<i{words.itemsize}", copy=False).view(f"<u{words.itemsize}")
 
 
 def _put_back(words: np.ndarray, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -167,8 +167,8 @@ def _put_back(words: np.ndarray, arrays: Mapping[str, np.ndarray]) -> dict[str, 
     out, at = {}, 0
     for name in sorted(arrays):
         width, shape = arrays[name][0].size, arrays[name].shape
-        first = words[at : at + width].view("<i8").reshape(1, *shape[1:])
-        others = np.zeros((shape[0] - 1, *shape[1:]), np.int64)
+        first = words[at : at + width].view(f"<i{words.itemsize}").reshape(1, *shape[1:])
+        others = np.zeros((shape[0] - 1, *shape[1:]), first.dtype)
         out[name], at = np.concatenate([first, others]) if len(others) else first, at + width
     return out
 
@@ -219,7 +219,10 @@ class SiteMasks:
         peers, own = self._peers(note), self.identity.site
         which = set_of(self.run, of, peers)
         self._check_open(of, which)
-        together = {name: rows if len(rows) == 1 else rows.sum(0, keepdims=True) for name, rows in arrays.items()}
+        together = {
+            name: rows if len(rows) == 1 else rows.sum(0, keepdims=True, dtype=rows.dtype)
+            for name, rows in arrays.items()
+        }
         words, secret = _lined_up(together), self._secret()
         add_stream(words, self._own_seed(of, which), 1)
         for site, public in peers.items():

@@ -92,6 +92,13 @@ class ServerSupervisor:
             return int(read_json(self.place / STATUS)["round"])
         return 0
 
+    def _saved(self) -> bool:
+        """Whether the run is over and all of it is saved: a job that is lost as it tells the sites so cannot say it."""
+        with contextlib.suppress(SartorError):
+            summary, played = read_json(self.place / RUN / "summary.json"), Recipe.load(self.place / "recipe.toml")
+            return bool(summary["rounds"] == played.rounds or summary["stopped"] in ("budget", "target"))
+        return False
+
     def _supervise(self, daemon: Daemon) -> None:
         stuck, last = 0, -1
         while self._state() != "finished":  # also where NVFlare stopped answering just as the last round was over
@@ -119,6 +126,8 @@ class ServerSupervisor:
     def _job(self, admin: Any, daemon: Daemon) -> bool:
         """One job, from submission to its end; True where the run is finished."""
         self._wait_for_sites(admin, daemon)
+        if self._state() == "finished":
+            return True
         folder = self.place / f"job-{self.about.federation}"
         for name, value in job(self.about.federation, f"{JOBS}.ServerJob", f"{JOBS}.SiteJob", self.about.sites).items():
             write_json(folder / name, value)
@@ -161,6 +170,10 @@ class ServerSupervisor:
             missing = [s for s in self.about.sites if s not in there]
             waited = time.monotonic() - began
             if not missing or (len(there) >= self.waiting.clients and waited > (20.0 if known else self.joining)):
+                return
+            if not there and waited > self.waiting.seconds and self._saved():
+                self.say("every round is played and saved, and the sites have gone home: the run is finished")
+                write_json(self.place / STATUS, read_json(self.place / STATUS) | {"state": "finished"})
                 return
             self.health.wait(f"waiting for sites: {', '.join(missing)}")
             if waited - said > 30 or said == 0.0:

@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import brentq
 
 from ..core import Problem
 from ..errors import SartorError, need, see
@@ -193,6 +192,7 @@ def samples_with_noise(privacy: Privacy, draws: CohortDraws, rates: np.ndarray, 
 @lru_cache(maxsize=4096)
 def _noise_spending(rate: float, count: int, target: float, delta: float, accountant: str) -> float:
     """The noise with which so many gradients spend ε = target: to a ten-thousandth, and never more."""
+    from scipy.optimize import brentq  # a third of a second that only private runs should take
 
     def off(log_noise: float) -> float:
         noise = math.exp(log_noise)

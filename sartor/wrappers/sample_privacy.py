@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import ndtri
 from torch import Tensor
 
 from ..core import Batch, ClientStack, Coupling, Method, Plan, State
@@ -77,6 +76,8 @@ class PrivateSamples(View):
 
     def _some(self, everyone: Batch, counts: np.ndarray, size: int) -> Batch:
         """Each client's samples by coins of their own; a sample's weight is its class's, and 0 where it is padding."""
+        from scipy.special import ndtri  # slow to import, and only private runs need it
+
         with np.errstate(divide="ignore"):
             chosen = [
                 np.flatnonzero(draw < ndtri(min(1.0, size / n)))

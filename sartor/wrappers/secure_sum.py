@@ -9,7 +9,8 @@ to a grid of 2^−F, and eight bytes are sent for each number.
 
 A compressor that is linear (projection; sketch with one row: the same L for all clients in a round) goes with it, as
 the sum of codes is the code of the sum: L(γ(e_i + x_i − w)) is sent, or L(γ(x_i − h_i)) of changes, with the error
-feedback of compression.py at the client, and x̄ is read from the mean of the codes.
+feedback of compression.py at the client, and x̄ is read from the mean of the codes. So does a common grid: then the
+whole numbers count its steps in place of 2^−F, and are added modulo 2^16 or 2^32, in two or four bytes each.
 
 So the server's step may depend on the messages through their mean alone. Where it keeps every client's last message
 (FLAME, FedADMM, L2SGD) clients send the change of theirs, and the server's mean moves by the sum of the changes. Where
@@ -25,7 +26,8 @@ from torch import Tensor
 
 from ..aggregators import mean
 from ..client_table import Rows
-from ..compressors import Compressor, Draws, RandomProjection, Sketch
+from ..compressors import CommonGrid, Compressor, Draws, RandomProjection, Sketch
+from ..compressors.common_grid import WORDS
 from ..compressors.projection import Shadow
 from ..compressors.sketch import SketchCode
 from ..core import ClientStack, Method, Problem, Server, State
@@ -34,6 +36,7 @@ from .base import Wrapper
 
 F = 32  # bits behind the point
 LEAST = 3  # sites: of two, each would know the other's message from the sum
+_FEWEST = 7  # multiples of a common grid's step on either side of 0, as int4 has them
 _OURS = "secure."  # what the names of our own client states begin with
 
 
@@ -43,11 +46,12 @@ class SecureSum(Wrapper):
     def __init__(self, method: Method, noisy: bool, up: Compressor | None = None, seed: int = 0) -> None:
         super().__init__(method)
         self.up, self.seed = up, seed
-        linear = isinstance(up, RandomProjection) or (isinstance(up, Sketch) and up.rows == 1)
+        linear = isinstance(up, RandomProjection | CommonGrid) or (isinstance(up, Sketch) and up.rows == 1)
+        self.grid = up if isinstance(up, CommonGrid) else None
         need(
             up is None or (linear and up.feedback),
             f"secure aggregation adds up codes, and those of {type(up).__name__.lower()} cannot be added; compress "
-            "with projection or sketch(rows=1) and error feedback, or not at all.",
+            "with projection, sketch(rows=1) or grid and error feedback, or not at all.",
         )
         averaging = method.averaging()
         name, rule = (averaging or method).name, None if averaging is None else averaging.aggregate
@@ -67,6 +71,13 @@ class SecureSum(Wrapper):
         self.forgets = averaging.keeps_last
 
     def init(self, problem: Problem) -> tuple[Server, State]:
+        if self.grid is not None:
+            levels = self.grid.levels(problem.clients)
+            need(
+                levels >= _FEWEST,
+                f"a sum of {problem.clients} clients leaves each {levels} multiples of grid's step in a word of "
+                f"{self.grid.bits} bits; at least {_FEWEST} are needed. Use grid(bits=32), projection or sketch.",
+            )
         server, state = self.method.init(problem)
         down, own = self.method.downlink(server, torch.arange(1), 0), State()
         for sent in self.sends:
@@ -83,20 +94,40 @@ class SecureSum(Wrapper):
         numbers = sorted(k for k, x in messages.items() if x.dim() < 2)
         need(not numbers, f"secure aggregation adds up vectors; {self.name} sends the number {', '.join(numbers)}.")
         weights = self.method.client_weights(local.share[:, 0])[:, None]
+        unnamed = sorted(messages.keys() - {sent.name for sent in self.sends})
+        need(
+            self.grid is None or not unnamed,
+            f"grid needs to know what a message is a change of, and {self.name} does not say it of "
+            f"{', '.join(unnamed)}; use projection or sketch.",
+        )
         out = {}
         for key, x in messages.items():
             h = own.get(f"{_OURS}{key}")
             if h is None:
                 out[key] = fixed(x, local.clients, weights)
             elif self.keeps_changes:
-                out[key] = fixed(self._coded(x.double() - h, key, local.round), local.clients)
-                own[f"{_OURS}{key}"] = h + self._read(value(out[key]), key, local.round, x.shape[1])
+                out[key] = self._whole(self._coded(x.double() - h, key, local.round), local.clients)
+                own[f"{_OURS}{key}"] = h + self._read(self._worth(out[key]), key, local.round, x.shape[1])
             else:
                 change = h + x.double() - self._base(key, down)
                 code = self._coded(change, key, local.round)
-                out[key] = fixed(code, local.clients, weights)
+                out[key] = self._whole(code, local.clients, weights)
+                code = code if self.grid is None else self._worth(out[key]) / weights
                 own[f"{_OURS}{key}"] = change - self._read(code, key, local.round, x.shape[1])
         return new | own, out
+
+    def _whole(self, x: Tensor, clients: int, weights: Tensor | float = 1.0) -> Tensor:
+        """Whole numbers of which `clients` can be added up: in units of 2^−F, or of the common grid's step."""
+        if self.grid is None:
+            return fixed(x, clients, weights)
+        q = self.grid.nearest(x * weights, clients)
+        if not bool(q.isfinite().all()):
+            raise Diverged("a message holds NaN or Inf: it cannot be summed.")
+        return q.to(WORDS[self.grid.bits])
+
+    def _worth(self, q: Tensor) -> Tensor:
+        """What such whole numbers, or their sum, are worth."""
+        return value(q) if self.grid is None else q.double() * self.grid.step
 
     def _base(self, key: str, down: State) -> Tensor | float:
         """What a client was sent that its message is an update of; 0 where it is a difference already."""
@@ -104,15 +135,15 @@ class SecureSum(Wrapper):
         return 0.0 if sent.against == "sum" else down[sent.down].double()
 
     def _coded(self, x: Tensor, key: str, round: int) -> Tensor:
-        """[c, k] L(γx); x itself where nothing is compressed."""
-        if self.up is None:
+        """[c, k] L(γx); x itself where nothing is compressed, or by whole numbers alone."""
+        if self.up is None or self.grid is not None:
             return x
         code, _ = self.up.encode(x / (1 + self.up.omega(x.shape[1])), {}, self._draws(key, round))
         return code.z if isinstance(code, Shadow) else code.S.flatten(1)  # type: ignore[attr-defined]
 
     def _read(self, z: Tensor, key: str, round: int, size: int) -> Tensor:
         """[c, size] what a receiver makes of codes, or of their mean."""
-        if self.up is None:
+        if self.up is None or self.grid is not None:
             return z
         if isinstance(self.up, RandomProjection):
             return Shadow(z, self._draws(key, round).key() if self.up.fresh else self.up.seed, size).value()
@@ -124,7 +155,7 @@ class SecureSum(Wrapper):
 
     def server(self, server: Server, ids: Tensor, messages: State, weights: Tensor, round: int) -> Server:
         w: Tensor = server["w"]
-        total = {k: value(q.sum(0)) for k, q in messages.items()}  # modulo 2^64, as whole numbers of 64 bits are added
+        total = {k: self._worth(q.sum(0).to(q.dtype)) for k, q in messages.items()}  # modulo 2^64, 2^32 or 2^16
         down, divisor = self.method.downlink(server, ids[:1], round), weights.double().sum()
         means: State = {}
         for k, v in total.items():

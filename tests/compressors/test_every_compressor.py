@@ -14,6 +14,7 @@ from sartor.compressors import (
     DGC,
     LBGM,
     QSGD,
+    CommonGrid,
     Compressor,
     Float16,
     RandomProjection,
@@ -50,6 +51,8 @@ def test_nan_and_inf_are_not_turned_into_numbers(compressor: Compressor) -> None
         (lambda: QSGD(bucket=0), "qsgd needs bucket >= 1"),
         (lambda: Sketch(rows=16), "sketch needs 1 to 15 rows"),
         (lambda: RandomProjection(seed=-1), "projection needs a seed"),
+        (lambda: CommonGrid(step=0.0), "grid needs a step above 0"),
+        (lambda: CommonGrid(bits=8), "grid needs words of 16 or 32 bits"),
         (lambda: LBGM(delta=1.0), r"lbgm needs delta in \[0, 1\)"),
     ],
 )

@@ -8,6 +8,7 @@ import torch
 from compressor_codes import FLOATS, draws, numbers
 
 from sartor.compressors import (
+    CommonGrid,
     Compressor,
     Float16,
     Int4,
@@ -33,6 +34,19 @@ def test_a_grid_keeps_its_own_points() -> None:
     assert torch.equal(Int4().encode(x, {}, draws(clients=1))[0].value(), x)
     y = torch.arange(-127.0, 128.0)[None] / 4
     assert torch.equal(Int8().encode(y, {}, draws(clients=1))[0].value(), y)
+
+
+def test_a_common_grid_errs_by_half_a_step_up_to_its_end() -> None:
+    x = numbers(400)
+    for grid in (CommonGrid(), CommonGrid(step=0.01, bits=32)):
+        end = grid.step * (2 ** (grid.bits - 1) - 1)
+        found = grid.encode(x, {}, draws())[0].value()
+        within = x.abs() <= end
+        assert bool(((found - x).abs()[within] <= grid.step / 2 * (1 + 1e-9)).all())
+        assert bool((found[~within].abs() == end).all())
+        assert bool(((found - x).abs() <= x.abs()).all())
+    ends = CommonGrid(step=0.5).encode(torch.tensor([[1e9, -1e9, 0.75]]), {}, draws(clients=1))[0].value()
+    assert ends.tolist() == [[16383.5, -16383.5, 1.0]]  # 1.5 steps: to the even one
 
 
 def test_float16_is_exact_on_what_it_can_represent() -> None:

@@ -64,6 +64,22 @@ def test_the_sum_is_exact(names: tuple[str, ...], tmp_path: Path) -> None:
         assert not any(np.array_equal(opened[n][key].sum(0), sent[n][key].sum(0)) for n in names)
 
 
+@pytest.mark.parametrize("word", [np.int16, np.int32])
+def test_short_words_are_masked_and_summed_modulo_their_own_size(word: Any, tmp_path: Path) -> None:
+    """Those of a common grid: every bit of what is sent is a coin, and the sum is exact."""
+    server, sites = group(tmp_path)
+    draw, told, n = np.random.default_rng(0), server.told(list(NAMES)), 100_000
+    sent = {name: {"w": draw.integers(-3000, 3000, (2, n)).astype(word)} for name in NAMES}
+    masked = {name: sites[name].masked(SumOf(2), told, rows) for name, rows in sent.items()}
+    opened = [server.opened(masked[name], sites[name].opened(SumOf(2), told))["w"] for name in NAMES]
+    total = np.concatenate(opened).sum(0, dtype=word)
+    assert np.array_equal(total, np.concatenate([rows["w"] for rows in sent.values()]).sum(0, dtype=word))
+    for rows in masked.values():
+        assert rows["w"].dtype == word and not rows["w"][1:].any()
+        bits = np.unpackbits(rows["w"][0].view(np.uint8)).reshape(n, -1)
+        assert abs(bits.mean(0) - 0.5).max() < 5.5 * 0.5 / np.sqrt(n)
+
+
 def looks_uniform(words: np.ndarray, other: np.ndarray) -> None:
     """Each of the 64 bits is 0 as often as 1, bytes are equally frequent, and nothing goes together with `other`."""
     count = len(words)
@@ -129,12 +145,15 @@ def test_what_crosses_is_masked_and_the_numbers_are_those_of_the_simulation(
             {"method": "l2sgd"},
             {"method": "flame", "compress": "sketch(k=0.3)"},
             {"method": "ditto", "compress": "projection(k=0.3)"},
+            {"method": "flame", "compress": "grid"},
+            {"method": "fedavg", "compress": "grid(step=0.001, bits=32)", "settings": {"weighting": "size"}},
             {"method": "mr-mtl", "dp_noise": 1.0, "dp_unit": "sample", "local_steps": 4},
         ],
         {"method": "flame"},
         {"method": "ditto", "compress_down": "int8"},
         {"method": "fedavg", "dp_noise": 1.0},
         {"method": "flame", "compress": "sketch(k=0.3)"},
+        {"method": "flame", "compress": "grid"},
     ),
     ids=str,
 )

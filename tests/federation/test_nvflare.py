@@ -87,20 +87,27 @@ def test_killed_anywhere_to_the_same_bytes(
     print(f"\nkilled {what}: {lost:.0f} s until the next round")
 
 
-PATIENTS = 'dp_epsilon = 6.0\ndp_unit = "sample"\nlocal_steps = 4\ncompress = "projection(k=0.5)"\n'
-CLIENTS = 'dp_noise = 1.0\ndp_clip = 0.5\ncompress_down = "int8"\n'
+MASKED = "secure_aggregation = true\n"
+PATIENTS = MASKED + 'dp_epsilon = 6.0\ndp_unit = "sample"\nlocal_steps = 4\ncompress = "projection(k=0.5)"\n'
+CLIENTS = MASKED + 'dp_noise = 1.0\ndp_clip = 0.5\ncompress_down = "int8"\n'
+GRID = MASKED + 'compress = "grid"\n'
+CODED = 'method = "ditto"\ndp_noise = 1.0\ndp_where = "client"\ncompress = "top-k(k=0.3)"\ncompress_down = "int8"\n'
 KILLED = ["", "a whole site", "the whole server", "all at once"]
 
 
 @pytest.mark.federation
-@pytest.mark.parametrize(("private", "what"), [*((PATIENTS, what) for what in KILLED), (CLIENTS, KILLED[-1])])
+@pytest.mark.parametrize(
+    ("private", "what"),
+    [*((PATIENTS, what) for what in KILLED), *((text, KILLED[-1]) for text in (CLIENTS, GRID, CODED))],
+)
 def test_private_masked_and_compressed_rounds_over_tls_give_the_bytes_of_the_simulation(
     private: str, what: str, data: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the kits' own certificates and the simulation's noise; also when killed in the middle."""
     for name, value in noise.environment(3).items():
         monkeypatch.setenv(name, value)
-    found = Processes.make(tmp_path, RECIPE.format(20) + "secure_aggregation = true\n" + private, data)
+    common = RECIPE.format(20) if "method" not in private else RECIPE.format(20).partition("\n")[2]
+    found = Processes.make(tmp_path, common + private, data)
     try:
         if what:
             killed(what, found)
@@ -108,7 +115,7 @@ def test_private_masked_and_compressed_rounds_over_tls_give_the_bytes_of_the_sim
             found.start()
             found.finish()
         same_as_simulated(found, data, tmp_path / "simulated")
-        assert list((found.kits / "a" / "play").rglob("mask.key"))
+        assert bool(list((found.kits / "a" / "play").rglob("mask.key"))) == (MASKED in private)
     finally:
         found.end()
 

@@ -6,8 +6,9 @@ import shutil
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
-from sites import NAMES, Federation, vectors
+from sites import NAMES, Federation, numbers
 from stored_runs import PLAIN, PLAYED, PRIVATE, ROUNDS, STORED
 
 from sartor.errors import SartorError
@@ -37,7 +38,10 @@ def test_a_stored_run_is_continued_to_the_numbers_of_one_that_never_stopped(vers
     result = stored.play()
     assert result.run.round == ROUNDS and [line["round"] for line in result.history] == [2, 4]
     Federation(tmp_path / "whole", PLAIN, stored.paths).play()
-    assert vectors(tmp_path / "stored") == vectors(tmp_path / "whole")
+    found, expected = numbers(tmp_path / "stored"), numbers(tmp_path / "whole")
+    assert found.keys() == expected.keys()
+    for name, value in found.items():  # another build played the first rounds: its sums may have had another order
+        np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-6, err_msg=name)
     for name in NAMES:  # the log goes on in its chain, and no round was asked for twice
         rounds = [
             line["left"]["round"]

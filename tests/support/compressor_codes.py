@@ -14,6 +14,7 @@ from sartor.compressors import (
     NAMES,
     QSGD,
     Code,
+    CommonGrid,
     Compressor,
     Draws,
     RandomProjection,
@@ -25,7 +26,7 @@ SOME: list[Compressor] = [
     *(made() for made in NAMES.values()),
     *(TopK(k=0.5), TopK(k=1.0), TopK(k=3), QSGD(s=1), QSGD(s=1000, bucket=16), QSGD(s=2, bucket=7)),
     *(Sketch(rows=1, k=0.3), Sketch(rows=4), RandomProjection(k=4, fresh=False, seed=5)),
-    *(DGC(k=0.2, warmup=0, masking=False, clip=1.0), LBGM(delta=0.0)),
+    *(DGC(k=0.2, warmup=0, masking=False, clip=1.0), LBGM(delta=0.0), CommonGrid(step=0.003, bits=32)),
 ]
 
 

@@ -108,6 +108,7 @@ def _deployed() -> Iterator[Case]:
     for method in ("flame", "ditto", "lp-proj-2"):
         values = {"method": method, "settings": METHODS[method]}
         yield Case(f"{method}, secure aggregation", values | masked)
+    yield Case("ditto, common grid", {"method": "ditto", "compress": "grid"} | masked)
     distributed = {"dp_noise": 1.0, "dp_clip": 0.5, "compress_down": "int8"}
     yield Case("flame, distributed noise", {"method": "flame"} | distributed | masked)
     yield Case("mr-mtl, everything", {"method": "mr-mtl", "compress": "projection(k=0.5)"} | sample | masked)

@@ -150,12 +150,17 @@ def last(lead: Coordinator) -> Result:
 
 
 def vectors(folder: Path, names: Sequence[str] = NAMES) -> dict[str, bytes]:
+    """Every final vector's bits."""
+    return {name: value.tobytes() for name, value in numbers(folder, names).items()}
+
+
+def numbers(folder: Path, names: Sequence[str] = NAMES) -> dict[str, np.ndarray]:
     """Every final vector: the server's models, and each site's personal models and states."""
     found = {}
     for name in ("server", *names):
         for path in sorted((folder / name).rglob("*.safetensors")):
             place = f"{name}/{path.parent.name}/{path.name}"  # without the run's name, which is drawn anew
-            found |= {f"{place} {k}": v.numpy().tobytes() for k, v in load_tensors(path)[0].items()}
+            found |= {f"{place} {k}": v.numpy() for k, v in load_tensors(path)[0].items()}
     assert any(k.startswith("server/models") for k in found) and any(k.startswith(f"{names[0]}/models") for k in found)
     return found
 

@@ -247,6 +247,22 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     good("run", "--resume", tmp_path / "a", "--rounds", "5")  # the same noise, and more is spent
     later = json.loads((tmp_path / "a" / "summary.json").read_text())["privacy"]
     assert later["noise_of_each"] == found["noise_of_each"] and later["epsilon"] > 6.5
+    few = (
+        "--dp-noise",
+        "1",
+        "--local-steps",
+        "5",
+        "--method",
+        "fedavg",
+        "--batch",
+        "20",
+        "--partition",
+        "dirichlet=0.3",
+    )
+    shown = good("run", *private, *few, "--out", tmp_path / "b")
+    each = json.loads((tmp_path / "b" / "summary.json").read_text())["privacy"]["epsilon_of_each"]
+    assert max(each) > 1.05 * min(each)  # clients of other sizes
+    assert f"epsilon of each client: {', '.join(f'{e:.3g}' for e in each)}" in " ".join(shown.out.split())
     for options, words in (
         ((*private, "--dp-noise", "1"), "give --local-steps"),
         ((*private, "--dp-noise", "1", "--local-steps", "5", "--method", "fedamp", "--solver", "newton"), "solver"),

@@ -12,9 +12,11 @@ from commandline import QUICK, good, refused
 from every_method import METHODS, make
 from federations import ragged
 from groups import grouped
+from subsets import first
 
 import sartor as st
-from sartor.compressors import RandomProjection, Sketch
+from sartor.compressors import CommonGrid, RandomProjection, Sketch
+from sartor.core import Problem
 from sartor.models import layers
 from sartor.testing import finish, plain, start
 from sartor.wrappers import Compressed
@@ -64,6 +66,70 @@ def test_the_sum_of_linear_codes_is_the_code_of_the_sum(name: str, up: Any) -> N
     assert found.bytes_up < finish(start(SecureSum(make(name), False)), 4).bytes_up
 
 
+AVERAGED = [name for name in METHODS if name not in REFUSED]
+
+
+@pytest.mark.parametrize("name", first(AVERAGED, "fedavg", "flame", "scaffold", "lp-proj-2"))
+def test_a_fine_common_grid_changes_little_and_halves_the_bytes(name: str) -> None:
+    wanted = finish(start(SecureSum(make(name), False)), 4)
+    found = finish(start(SecureSum(make(name), False, CommonGrid(step=2.0**-24, bits=32))), 4)
+    server, other = plain(wanted.server), plain(found.server)
+    for k, v in server.items():
+        if k != "u":
+            torch.testing.assert_close(other[k], v, atol=1e-5, rtol=1e-5)
+    assert found.bytes_up == wanted.bytes_up // 2
+
+
+EQUAL = [st.FedAvg(weighting="uniform"), st.Ditto(global_method=st.FedAvg(weighting="uniform")), st.FLAME()]
+
+
+@pytest.mark.parametrize("method", EQUAL, ids=lambda method: method.name)
+def test_the_sum_on_a_coarse_grid_is_that_of_messages_on_it(method: Any) -> None:
+    """As with every message coded by itself, to less than a step: there the sums are of numbers that were rounded."""
+    up = CommonGrid(step=2.0**-10)
+    wanted = finish(start(Compressed(method, up, None, 3)), 4)
+    found = finish(start(SecureSum(method, False, up, 3)), 4)
+    torch.testing.assert_close(found.server["w"], wanted.server["w"], atol=up.step, rtol=0.0)
+    assert found.bytes_up == finish(start(SecureSum(method, False)), 4).bytes_up // 4
+
+
+@pytest.mark.parametrize("bits", [16, 32])
+def test_words_of_a_grid_wrap_around_under_masks_and_come_back(bits: int) -> None:
+    """The sum of masked words is that of the words themselves, modulo their own size."""
+    word = {16: torch.int16, 32: torch.int32}[bits]
+    made, n = SecureSum(st.FedAvg(), False, CommonGrid(bits=bits)), 5
+    x = torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, size=(n, 200)))
+    q = made._whole(x, n)
+    masks = torch.from_numpy(np.random.default_rng(1).integers(-(2 ** (bits - 1)), 2 ** (bits - 1), (n, 200))).to(word)
+    masks[-1] -= masks.sum(0).to(word)  # they cancel
+    total = (q + masks).sum(0).to(word)
+    assert q.dtype == word and torch.equal(total, q.sum(0).to(word))
+    step = CommonGrid().step
+    assert float((made._worth(q) - x).abs().max()) <= step / 2
+    assert float((made._worth(total) - x.sum(0)).abs().max()) <= n * step / 2
+
+
+def test_what_does_not_fit_on_a_grid_comes_later() -> None:
+    """Numbers beyond its end are cut, and sent in later rounds; what is no number ends the run."""
+    up = CommonGrid(step=2.0**-12, bits=16)
+    assert up.nearest(torch.tensor([[100.0, -100.0, 1e-9]]), 3).tolist() == [[10922.0, -10922.0, 0.0]]
+    coarse = st.fit(
+        st.FedAvg(weighting="uniform"),
+        layers(5, 3),
+        ragged(),
+        30,
+        **grouped(secure_aggregation=True, compress="grid(step=0.0001)", diagnostics=False),
+    )
+    plain_run = st.fit(st.FedAvg(weighting="uniform"), layers(5, 3), ragged(), 30, **grouped(diagnostics=False))
+    torch.testing.assert_close(coarse.run.server["w"], plain_run.run.server["w"], atol=2e-3, rtol=0.0)
+    made = SecureSum(st.FedAvg(), False, up)
+    with pytest.raises(st.SartorError, match=r"a sum of 5000 clients leaves each 6 multiples.* Use grid\(bits=32\)"):
+        made.init(Problem(torch.zeros(3), torch.full((5000,), 1 / 5000), 0))
+    for bad in (math.nan, math.inf):
+        with pytest.raises(st.SartorError, match="cannot be summed"):
+            made._whole(torch.tensor([[1.0, bad]]), 3)
+
+
 def test_whole_numbers_add_up_without_rounding() -> None:
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(50, 40)) * 1e3)
     q = fixed(x, 50)
@@ -103,7 +169,7 @@ def test_on_the_command_line() -> None:
         (("--clients", "2"), "needs at least 3 clients in a round"),
         (("--clients", "6", "--cohort", "2"), "as the sum of two tells each the other's message"),
         (("--clients", "5", "--secure-sites", "2"), "secure_sites"),
-        (("--clients", "5", "--compress", "top-k"), "compress with projection or sketch(rows=1)"),
+        (("--clients", "5", "--compress", "top-k"), "compress with projection, sketch(rows=1) or grid"),
         (("--clients", "5", "--compress", "sketch", "--compress-down", "int8"), "not both"),
         (("--clients", "5", "--compress", "sketch", "--dp-noise", "1"), "noise that only the sum carries"),
         (("--clients", "5", "--aggregator", "median"), "compares single messages"),

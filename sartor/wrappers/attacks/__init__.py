@@ -3,6 +3,9 @@ message, or all messages at once.
 
 An attack acts on the message as it is sent: a model for FedAvg, u for FLAME, a point of the subspace for Lp-Proj. Where
 a paper attacks updates, the update is the message minus what the client was sent. Who is hostile: see hostile.py.
+
+    >>> some = st.Attacked(st.attacks.ALIE(), 0.2)
+    >>> result = st.fit(st.Ditto(), model, clients, rounds=2, attack=some)
 """
 
 from __future__ import annotations

@@ -14,7 +14,13 @@ from .attack import Attack
 
 @dataclass(frozen=True)
 class ALIE(Attack):
-    """A little is enough: all send μ − zσ of the benign messages, coordinate by coordinate, just inside the crowd."""
+    """A little is enough: all send μ − zσ of the benign messages, coordinate by coordinate, just inside the crowd.
+
+    For example:
+
+        >>> some = st.Attacked(st.attacks.ALIE(), 0.4)
+        >>> result = st.fit(st.FedAvg(aggregate=st.aggregators.Median()), model, clients, rounds=2, attack=some)
+    """
 
     z: float | None = None  # none: the largest that enough benign messages exceed, from the normal distribution
     paper: ClassVar[str] = "Baruch et al. 2019"
@@ -38,7 +44,13 @@ class ALIE(Attack):
 
 @dataclass(frozen=True)
 class IPM(Attack):
-    """Inner-product manipulation: all send −ε times the mean of the benign updates."""
+    """Inner-product manipulation: all send −ε times the mean of the benign updates.
+
+    For example:
+
+        >>> some = st.Attacked(st.attacks.IPM(epsilon=2.0), 0.4)
+        >>> result = st.fit(st.FedAvg(aggregate=st.aggregators.Median()), model, clients, rounds=2, attack=some)
+    """
 
     epsilon: float = 0.5  # a plain mean turns round where ε > (n − h)/h; a small ε is hard to tell from benign
     paper: ClassVar[str] = "Xie et al. 2019"

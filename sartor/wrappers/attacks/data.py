@@ -41,7 +41,13 @@ def relabelled(clients: Clients, hostile: frozenset[int], seed: int, share: floa
 
 @dataclass(frozen=True)
 class LabelPoison(Attack):
-    """All training labels are uniformly random; flipped where there are two."""
+    """All training labels are uniformly random; flipped where there are two.
+
+    For example:
+
+        >>> some = st.Attacked(st.attacks.LabelPoison(), 0.2)
+        >>> result = st.fit(st.FedAvg(aggregate=st.aggregators.Median()), model, clients, rounds=2, attack=some)
+    """
 
     paper: ClassVar[str] = "Ditto A1, FLAME"
     site: ClassVar[str] = "data"
@@ -52,7 +58,13 @@ class LabelPoison(Attack):
 
 @dataclass(frozen=True)
 class DirtyLabels(Attack):
-    """A share of the training labels is wrong, each uniformly among the other classes."""
+    """A share of the training labels is wrong, each uniformly among the other classes.
+
+    For example:
+
+        >>> some = st.Attacked(st.attacks.DirtyLabels(share=0.4), 0.2)
+        >>> result = st.fit(st.FedAvg(aggregate=st.aggregators.Median()), model, clients, rounds=2, attack=some)
+    """
 
     share: float = 0.2  # FedAMP: 0.2, 0.4, 0.6, at two of five clients
     paper: ClassVar[str] = "FedAMP 4.3"

@@ -18,7 +18,13 @@ from .data import LabelPoison
 
 @dataclass(frozen=True)
 class GradientFlip(Attack):
-    """Every gradient is multiplied by −1: hostile clients climb their loss."""
+    """Every gradient is multiplied by −1: hostile clients climb their loss.
+
+    For example:
+
+        >>> some = st.Attacked(st.attacks.GradientFlip(), 0.2)
+        >>> result = st.fit(st.FedAvg(aggregate=st.aggregators.Median()), model, clients, rounds=2, attack=some)
+    """
 
     paper: ClassVar[str] = "Li et al. 2019"
     site: ClassVar[str] = "gradient"
@@ -53,7 +59,13 @@ class _Drawn(Attack):
 
 @dataclass(frozen=True)
 class SameValue(_Drawn):
-    """The message is p·1 with p ~ N(0, std²), drawn anew in every round."""
+    """The message is p·1 with p ~ N(0, std²), drawn anew in every round.
+
+    For example:
+
+        >>> some = st.Attacked(st.attacks.SameValue(std=1.0), 0.2)
+        >>> result = st.fit(st.FedAvg(aggregate=st.aggregators.Median()), model, clients, rounds=2, attack=some)
+    """
 
     known: ClassVar[dict[str, float]] = {"flame": _FLAME, "lp-proj": 100.0}
 
@@ -63,7 +75,13 @@ class SameValue(_Drawn):
 
 @dataclass(frozen=True)
 class SignFlip(_Drawn):
-    """The message is −|p| times the honest one with p ~ N(0, std²), drawn anew in every round."""
+    """The message is −|p| times the honest one with p ~ N(0, std²), drawn anew in every round.
+
+    For example:
+
+        >>> some = st.Attacked(st.attacks.SignFlip(like="lp-proj"), 0.2)
+        >>> result = st.fit(st.FedAvg(aggregate=st.aggregators.Median()), model, clients, rounds=2, attack=some)
+    """
 
     known: ClassVar[dict[str, float]] = {"flame": _FLAME, "lp-proj": 10.0}
 
@@ -73,7 +91,13 @@ class SignFlip(_Drawn):
 
 @dataclass(frozen=True)
 class Gaussian(_Drawn):
-    """The message is N(0, std² I)."""
+    """The message is N(0, std² I).
+
+    For example:
+
+        >>> some = st.Attacked(st.attacks.Gaussian(std=1.0), 0.2)
+        >>> result = st.fit(st.FedAvg(aggregate=st.aggregators.Median()), model, clients, rounds=2, attack=some)
+    """
 
     known: ClassVar[dict[str, float]] = {"flame": _FLAME, "lp-proj": 100.0}
 
@@ -83,7 +107,13 @@ class Gaussian(_Drawn):
 
 @dataclass(frozen=True)
 class RandomUpdate(Attack):
-    """The update is N(0, s² I) with s the standard deviation of the honest update's own numbers."""
+    """The update is N(0, s² I) with s the standard deviation of the honest update's own numbers.
+
+    For example:
+
+        >>> some = st.Attacked(st.attacks.RandomUpdate(), 0.2)
+        >>> result = st.fit(st.FedAvg(aggregate=st.aggregators.Median()), model, clients, rounds=2, attack=some)
+    """
 
     paper: ClassVar[str] = "Ditto A2"
     site: ClassVar[str] = "message"
@@ -95,7 +125,13 @@ class RandomUpdate(Attack):
 
 @dataclass(frozen=True)
 class ModelReplacement(Attack):
-    """The update of poisoned training is scaled by the number of clients asked, so that it replaces the average."""
+    """The update of poisoned training is scaled by the number of clients asked, so that it replaces the average.
+
+    For example:
+
+        >>> some = st.Attacked(st.attacks.ModelReplacement(scale=2.0), 0.2)
+        >>> result = st.fit(st.FedAvg(aggregate=st.aggregators.Median()), model, clients, rounds=2, attack=some)
+    """
 
     scale: float | None = None  # none: the number of clients asked per round
     poison: bool = True  # random labels, as in the authors' code; false: an honest update, scaled
@@ -115,7 +151,13 @@ class ModelReplacement(Attack):
 
 @dataclass(frozen=True)
 class ScaledPoison(Attack):
-    """Training labels are random, and the message is multiplied by N(0, std²), drawn anew in every round."""
+    """Training labels are random, and the message is multiplied by N(0, std²), drawn anew in every round.
+
+    For example:
+
+        >>> some = st.Attacked(st.attacks.ScaledPoison(std=5.0), 0.2)
+        >>> result = st.fit(st.FedAvg(aggregate=st.aggregators.Median()), model, clients, rounds=2, attack=some)
+    """
 
     std: float = 20.0
     paper: ClassVar[str] = "Lp-Proj"
