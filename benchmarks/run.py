@@ -25,6 +25,7 @@ OURS = {
     "lockstep": ["lockstep.py"],
     "Ray": ["ray_actors.py"],
     "Ray on two nodes": ["ray_nodes.py"],
+    "secure aggregation": ["secure_aggregation.py"],
     "a federation over NVFlare": ["federation.py", "--over", "NVFlare"],
     "a federation over Flower": ["federation.py", "--over", "Flower"],
 }
@@ -92,9 +93,13 @@ def everything(peers: str, only: str | None = None) -> int:
     for name, program in {**OURS, **PEERS}.items():
         if only in (None, name):
             results += part(name, peers if name in PEERS else sys.executable, program)
-    if only is not None:
-        anew = {r["part"] for r in results}
-        results = [r for r in json.loads(RECORD.read_text())["results"] if r["part"] not in anew] + results
+    if only is not None:  # the machine and the versions are those of the record; how busy it was is said here
+        recorded, anew = json.loads(RECORD.read_text()), {r["part"] for r in results}
+        alone = f"played by itself at {facts['busy before the run']}"
+        for result in results:
+            result["note"] = "; ".join(filter(None, [result.get("note"), alone]))
+        facts = recorded["about"]
+        results = [r for r in recorded["results"] if r["part"] not in anew] + results
     RECORD.write_text(json.dumps({"about": facts, "results": results}, indent=1) + "\n")
     (HERE / "RESULTS.md").write_text(page(facts, results))
     for result in results:

@@ -20,6 +20,8 @@ INTRODUCTION = {
     "which write all states to disk; ratio = Ray / local.",
     "Ray on two nodes": "Seconds per round; two nodes with an actor each, in two network namespaces; ours is Ray, "
     "theirs the local engine with two workers, both with states on disk; ratio = Ray / local.",
+    "secure aggregation": "Seconds per round of three sites in one process, which take turns; ours is with secure "
+    "aggregation, theirs without; ratio = with / without.",
     "a federation over NVFlare": "Seconds per round of three sites with own processes, mutual TLS, one local step; "
     "theirs is what was asked for; ratio = ours / that.",
     "a federation over Flower": "The same over a SuperLink and three SuperNodes: a new process for every message.",

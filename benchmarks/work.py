@@ -122,8 +122,8 @@ def federation(work: Work) -> Clients:
 @lru_cache(maxsize=4)
 def epoch(round: int, clients: int, samples: int, order: int = 0) -> Tensor:
     """[clients, samples] the order in which every client goes through its samples in this round, for all programs."""
-    counts = np.full(clients, samples)
-    return torch.from_numpy(orders(SEED, f"batches {order}", round, np.arange(clients), counts, 1)[0])
+    counts, once = np.full(clients, samples), np.ones(clients, dtype=int)
+    return torch.from_numpy(orders(SEED, f"batches {order}", round, np.arange(clients), counts, once)[0])
 
 
 def start(work: Work, method: str, data: Clients, **options: object) -> Run:
