@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
-from typing import Any, TypeVar, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from .. import aggregators, compressors, methods, solvers, spelling
 from ..core import Method
-from ..errors import SartorError, need, unknown
+from ..errors import SartorError, need, see, unknown
 from ..wrappers import PersonalParts, attacks
 from ..wrappers.dynamic_lam import DynamicLam
 from .recipe import WHOLE
@@ -88,7 +88,7 @@ def method_from(name: str, settings: Mapping[str, Any], solver: Mapping[str, Any
                 f"Remove it, or use a method that averages: {averaging}."
             )
         if key not in known:
-            raise unknown(f"setting of {name}", key, known)
+            raise unknown(f"setting of {name}", key, known, see("names-and-settings"))
     for key in inner:
         need(
             key in _SOLVER_FIELDS + _METHOD_FIELDS,
@@ -208,7 +208,7 @@ def _solver(default: Any, wanted: Mapping[str, Any]) -> Any:
     known, hints = [f.name for f in fields(made)], _hints(made)  # type: ignore[arg-type]  # mypy: a class has no hash
     for key in wanted:
         if key not in known:
-            raise unknown(f"setting of the {made.__name__} solver", key, known)
+            raise unknown(f"setting of the {made.__name__} solver", key, known, see("names-and-settings"))
     values = {k: convert(f"{made.__name__}'s {k}", v, hints[k]) for k, v in wanted.items()}
     if "epochs" in values and "steps" not in values and "steps" in known:
         values["steps"] = None  # who asks for epochs does not want the default's steps
@@ -218,9 +218,13 @@ def _solver(default: Any, wanted: Mapping[str, Any]) -> Any:
     return replace(default, **values) if isinstance(default, made) else made(**values)
 
 
-@cache
 def aggregator(text: str) -> aggregators.Aggregator:
     """The aggregator that is written "krum" or "krum(f=2)"."""
+    return _aggregator(str(text))  # a recipe may hold anything
+
+
+@cache
+def _aggregator(text: str) -> aggregators.Aggregator:
     return _made("aggregator", aggregators.NAMES, text)
 
 
@@ -244,7 +248,8 @@ def convert(what: str, value: Any, hint: Any) -> Any:
     """A value of the field's type, from a word of the command line or a TOML value."""
     if value == "none":
         value = None
-    if get_origin(hint) is tuple and isinstance(value, str):
+    listed = [h for h in (hint, *get_args(hint)) if get_origin(h) is tuple]  # "number or numbers": only with a comma
+    if listed and isinstance(value, str) and (listed[0] is hint or "," in value):
         value = value.split(",")
     try:
         made = _adapter(hint).validate_python(value)
@@ -256,4 +261,6 @@ def convert(what: str, value: Any, hint: Any) -> Any:
         wanted = {"float": "a number", "int": "a whole number", "bool": "true or false"}.get(
             getattr(hint, "__name__", ""), str(hint).replace("<class '", "").replace("'>", "")
         )
+        if listed and listed[0] is not hint:
+            wanted = "a number, or numbers with commas between them"
         raise SartorError(f"{what} must be {wanted}; got {value!r}.") from e
