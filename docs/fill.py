@@ -17,6 +17,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
+from doctest import DocTestParser
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from sartor.run.named_parts import method_from
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
+FIT = "../api/index.md#sartor.run.play.fit"
 STUB = ROOT / "sartor" / "methods" / "__init__.pyi"
 PUBLIC = ROOT / "sartor" / "__init__.pyi"  # where methods are a block among other names
 BLOCK = re.compile(r"((?:<!-- code: ([a-z ]+) -->|# code: ([a-z ]+))\n).*?( *(?:<!-- end -->|# end))", re.S)
@@ -54,7 +56,16 @@ def about(names: list[str]) -> str:
         e, made = methods.NAMES[name], method_from(name, {})
         preset = ", ".join(f"`{k} = {short(getattr(made, k))}`" for k in e.preset) or "its defaults"
         lines.append(f"| `{name}` | {e.paper} | {e.line} | {preset} |")
-    return "\n".join([*lines, "", f"`st.{e.class_name}` in `sartor/methods/{e.file}.py`."])
+    shown = example(e.make)
+    begun = f"; `model` and `clients` as in [`st.fit`]({FIT})" if any(" clients," in line for line in shown) else ""
+    where = f"`st.{e.class_name}` in `sartor/methods/{e.file}.py`{begun}{':' if shown else '.'}"
+    return "\n".join([*lines, "", where, *(["", "```python", *shown, "```"] if shown else [])])
+
+
+def example(make: type) -> list[str]:
+    """The example of a docstring as one would write it, what it gives as comments."""
+    parts = DocTestParser().get_examples(make.__doc__ or "")
+    return [line for e in parts for line in (*e.source.splitlines(), *(f"# {said}" for said in e.want.splitlines()))]
 
 
 def equations(names: list[str]) -> str:
@@ -253,7 +264,9 @@ def complaints() -> list[str]:
         if not path.exists():
             said.append(f"{path.name} is missing: {', '.join(about_)} has no page.")
             continue
-        there = {m[2] for m in BLOCK.finditer(path.read_text(encoding="utf-8"))}
+        text = path.read_text(encoding="utf-8")
+        there = {m[2] for m in BLOCK.finditer(text)}
+        said += [] if "\n$$" in text else [f"{path.name} has no equation set as mathematics ($$...$$)."]
         said += [f"{path.name} lacks the block {block!r}." for block in OF_A_METHOD if block not in there]
     known = {p.stem for p in (DOCS / "methods").glob("*.md")} - {"index"}
     said += [f"{name}.md is about no method." for name in sorted(known - set(pages()))]

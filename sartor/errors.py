@@ -52,15 +52,43 @@ class SartorError(ValueError):
 
 
 class Diverged(SartorError):
-    """A run produced NaN or Inf. Names the round, the client and the likely cause."""
+    """A run produced NaN or Inf. Names the round, the client and the likely cause.
+
+    For example:
+
+        >>> try:
+        ...     result = st.fit(st.FLAME(solver=st.SGD(lr=1e30)), st.models.layers(64, 16, 10), clients, rounds=2)
+        ... except st.Diverged as error:
+        ...     print(str(error).split(":")[0])
+        diverged in round 1
+    """
 
 
 class OverBudget(SartorError):
-    """A round takes more bytes than there are to spend."""
+    """A round takes more bytes than there are to spend.
+
+    For example:
+
+        >>> try:
+        ...     result = st.fit(st.FedAvg(), model, clients, rounds=2, traffic=st.Traffic(budget="1KB"))
+        ... except st.OverBudget as error:
+        ...     print(str(error).split(";")[0])
+        one round takes 31200 bytes up and down, more than the budget of 1000
+    """
 
 
 class Silent(SartorError):
-    """Nobody answered for many rounds. What was saved is kept; the run can go on."""
+    """Nobody answered for many rounds. What was saved is kept; the run can go on.
+
+    For example:
+
+        >>> nobody = st.Federation(drop=0.99, patience=2)
+        >>> try:
+        ...     result = st.fit(st.FedAvg(), model, clients, rounds=5, federation=nobody)
+        ... except st.Silent as error:
+        ...     print(str(error).split(".")[0])
+        nobody answered in 2 rounds in a row, up to round 2 (patience 2)
+    """
 
 
 def unknown(kind: str, name: object, known: Iterable[str], do: str = "") -> SartorError:

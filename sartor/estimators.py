@@ -47,7 +47,15 @@ from .run.rounds import play
 
 
 class WithinGroups(BaseCrossValidator):  # type: ignore[misc]
-    """Folds that cut through every group: each group's rows are shuffled and dealt out to `n_splits` test sets."""
+    """Folds that cut through every group: each group's rows are shuffled and dealt out to `n_splits` test sets.
+
+    For example:
+
+        >>> X, y, hospital = [[0.0], [1.0]] * 40, [0, 1] * 40, ["north"] * 40 + ["south"] * 40
+        >>> train, test = next(st.WithinGroups(n_splits=4).split(X, y, groups=hospital))
+        >>> [hospital[row] for row in test].count("north"), len(train), len(test)
+        (10, 60, 20)
+    """
 
     __metadata_request__split = {"groups": True}  # noqa: RUF012 (scikit-learn's form)
 

@@ -1,5 +1,9 @@
 """The papers' models, by name: softmax, mlp, dnn, 2nn, cnn, linear, svm; and small ones of sequences: cnn1d, lstm, gru,
-transformer. Sized from the data they are to fit."""
+transformer. Sized from the data they are to fit.
+
+    >>> model = st.models.layers(64, 32, 10)  # fully connected, or by name:
+    >>> model = st.models.build("mlp(32)", (64,), 10)
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import spelling
-from .errors import SartorError, need, unknown
+from .errors import SartorError, need, see, unknown
 
 Shape = tuple[int, ...]
 
 
 def layers(*sizes: int) -> nn.Sequential:
-    """Fully connected layers with ReLU between them: layers(784, 128, 64, 10)."""
+    """Fully connected layers with ReLU between them: layers(784, 128, 64, 10).
+
+    For example:
+
+        >>> st.models.layers(64, 32, 10)(clients.x[:5]).shape
+        torch.Size([5, 10])
+    """
     stack: list[nn.Module] = [nn.Flatten()]
     for i, (a, b) in enumerate(pairwise(sizes)):
         stack += [nn.ReLU()] if i else []
@@ -29,7 +39,13 @@ def layers(*sizes: int) -> nn.Sequential:
 def cnn(
     shape: Shape, outputs: int, widths: tuple[int, int] = (32, 64), hidden: int = 512, padding: int = 2
 ) -> nn.Sequential:
-    """Two 5×5 convolutions with 2×2 pooling and a hidden layer (McMahan et al. 2017; 1,663,370 parameters)."""
+    """Two 5×5 convolutions with 2×2 pooling and a hidden layer (McMahan et al. 2017; 1,663,370 parameters).
+
+    For example:
+
+        >>> sum(p.numel() for p in st.models.cnn((1, 28, 28), 10).parameters())
+        1663370
+    """
     need(len(shape) == 3, f"cnn needs images [channels, height, width]; got samples of shape {list(shape)}. Use mlp.")
     channels, height, width = shape
     for _ in range(2):
@@ -235,10 +251,13 @@ LOSS = {"linear": "squared", "svm": "hinge"}  # the others: cross-entropy
 
 def build(name: str, shape: Shape, outputs: int, tokens: bool = False) -> nn.Module:
     """The named model for samples of this shape. A name may list hidden sizes: "mlp(200,100)". tokens: samples are
-    sequences of tokens, of which the model says the next ones."""
+    sequences of tokens, of which the model says the next ones.
+
+        >>> model = st.models.build("mlp(32)", (64,), 10)
+    """
     base, hidden, named = spelling.read("model", name)
     if base not in NAMES:
-        raise unknown("model", base, NAMES)
+        raise unknown("model", base, NAMES, see("names-and-settings"))
     need(
         math.prod(shape) + outputs <= WIDEST, f"samples and outputs have at most {WIDEST:,} numbers; got {list(shape)}."
     )

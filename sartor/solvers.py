@@ -157,6 +157,8 @@ class Early:
 
     A client stops after `patience` epochs without a better one; the start counts as a model. One without validation
     samples trains for all epochs. Momentum starts anew with every epoch.
+
+        >>> alone = st.fit(st.LocalOnly(solver=st.Early(epochs=10, patience=2)), model, clients, rounds=1)
     """
 
     lr: float = 0.1
@@ -196,7 +198,18 @@ class Early:
 
 @dataclass(frozen=True)
 class Exact:
-    """The exact minimiser, by the normal equations. Only for quadratic tasks (a linear model with squared error)."""
+    """The exact minimiser, by the normal equations. Only for quadratic tasks (a linear model with squared error).
+
+    For example:
+
+        >>> x, hospital = [[0.1 * i] for i in range(40)], ["north", "south"] * 20
+        >>> table = st.data.from_arrays(x, [2 * a + 1 for (a,) in x], hospital, task="regression")
+        >>> data = table.split("natural", seed=0)
+        >>> exact = st.LocalOnly(solver=st.Exact())
+        >>> alone = st.fit(exact, st.models.layers(1, 1), data, rounds=1, loss="squared")
+        >>> bool((alone.personal(0)(data.x)[:, 0] - data.y).abs().max() < 1e-4)  # the line itself
+        True
+    """
 
     def minimise(
         self, local: ClientStack, theta: Tensor, coupling: Coupling, start: int = 0, stream: int = 0
@@ -214,6 +227,9 @@ class Inexact:
     ε_i starts at `eps` and shrinks by `shrink` each time the client takes part (eq. (18)). The paper's α_i² is part
     of ε_i. With `batch` it descends on one minibatch D of that size, until ‖∇(f_i(·; D) + λg)‖² ≤ ν: pFedMe's (8) and
     Lp-Proj's (4), whose ν is `eps` with `shrink` = 1.
+
+        >>> method = st.FLAME(solver=st.Inexact(lr=0.1, eps=0.1, max_steps=100))
+        >>> result = st.fit(method, model, clients, rounds=2)
     """
 
     lr: float = 0.1
@@ -295,7 +311,10 @@ class Newton:
 @dataclass(frozen=True)
 class LBFGS:
     """L-BFGS on all of a client's data, each client on its own: for linear models that are too large for `newton`, and
-    for small networks. `ridge` as there, on all parameters but those called bias."""
+    for small networks. `ridge` as there, on all parameters but those called bias.
+
+        >>> result = st.fit(st.LocalOnly(solver=st.LBFGS(ridge=1.0)), model, clients, rounds=1)
+    """
 
     ridge: float = 1.0
     tol: float = 1e-6  # the largest slope that is left

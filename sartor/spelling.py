@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
-from .errors import SartorError, need, unknown
+from .errors import SartorError, need, see, unknown
 
 T = TypeVar("T")
 Value = bool | int | float | str | tuple[int, ...] | None
@@ -53,7 +53,7 @@ def look_up(
     name, plain, named = read(kind, text)
     maker = find(kind, makers, name)
     if maker is None:
-        raise unknown(kind, name, [*makers, *also], do)
+        raise unknown(kind, name, [*makers, *also], do or see("names-and-settings"))
     for setting in sorted(named.keys() & (options or {}).keys()):
         raise SartorError(f"{name}: {setting} is given twice.")
     return name, maker, bind(name, list(inspect.signature(maker).parameters), plain, {**named, **(options or {})})
@@ -82,7 +82,8 @@ def bind(owner: str, known: Sequence[str], plain: Sequence[Value], named: Mappin
     out: dict[str, Any] = dict(zip(known, plain, strict=False))
     for name, value in named.items():
         if name not in known:
-            raise unknown(f"setting of {owner}", name, known) if known else SartorError(f"{owner} has no settings.")
+            need(bool(known), f"{owner} has no settings.")
+            raise unknown(f"setting of {owner}", name, known, see("names-and-settings"))
         if name in out:
             raise SartorError(f"{owner}: {name} is given twice.")
         out[name] = value

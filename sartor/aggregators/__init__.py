@@ -1,4 +1,10 @@
-"""Aggregators: many messages become one. `NAMES` says what the command line calls them."""
+"""Aggregators: many messages become one. `NAMES` says what the command line calls them.
+
+For example:
+
+    >>> method = st.FedAvg(aggregate=st.aggregators.TrimmedMean(share=0.2))
+    >>> result = st.fit(method, model, clients, rounds=2)
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,15 @@ _COLUMNS = 1 << 16  # looked at in one go, so that a long message takes little m
 
 @dataclass(frozen=True)
 class Mean(Aggregator):
-    """The weighted mean; one hostile message can move it anywhere."""
+    """The weighted mean; one hostile message can move it anywhere.
+
+    For example:
+
+        >>> import torch
+        >>> messages, weights = torch.tensor([[1.0], [2.0], [3.0], [4.0], [90.0]]), torch.ones(5)
+        >>> st.aggregators.Mean()(messages, weights)
+        tensor([20.])
+    """
 
     def __call__(
         self, messages: Tensor, weights: Tensor, reference: Tensor | None = None, losses: Tensor | None = None

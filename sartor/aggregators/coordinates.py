@@ -19,6 +19,11 @@ class Median(Aggregator):
     """The median of each coordinate, weighted; holds while less than half of the weight is hostile.
 
     Of an even number of messages of equal weight: the mean of the two in the middle.
+
+        >>> import torch
+        >>> messages, weights = torch.tensor([[1.0], [2.0], [3.0], [4.0], [90.0]]), torch.ones(5)
+        >>> st.aggregators.Median()(messages, weights)
+        tensor([3.])
     """
 
     paper: ClassVar[str] = "Yin et al. 2018"
@@ -43,6 +48,11 @@ class TrimmedMean(Aggregator):
     """The mean of each coordinate without its `share` smallest and its `share` largest values; holds for such a share.
 
     ⌊share · n⌋ values go on either side, whatever their weights; the mean of the others is weighted.
+
+        >>> import torch
+        >>> messages, weights = torch.tensor([[1.0], [2.0], [3.0], [4.0], [90.0]]), torch.ones(5)
+        >>> st.aggregators.TrimmedMean(share=0.2)(messages, weights)
+        tensor([3.])
     """
 
     share: float = 0.2

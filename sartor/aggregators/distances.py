@@ -53,6 +53,11 @@ class Krum(Aggregator):
     """The one message that is nearest to its n − f − 2 nearest others; holds for f hostile of n >= 2f + 3.
 
     Weights are ignored: a message is taken or not.
+
+        >>> import torch
+        >>> messages, weights = torch.tensor([[1.0], [2.0], [3.0], [4.0], [90.0]]), torch.ones(5)
+        >>> st.aggregators.Krum(f=1)(messages, weights)
+        tensor([2.])
     """
 
     f: int | None = None  # hostile messages to be expected; none: the most that n allow, (n − 3) / 2
@@ -77,7 +82,15 @@ class Krum(Aggregator):
 
 @dataclass(frozen=True)
 class MultiKrum(Aggregator):
-    """The weighted mean of the `keep` messages with the best Krum scores; holds for f hostile of n >= 2f + 3."""
+    """The weighted mean of the `keep` messages with the best Krum scores; holds for f hostile of n >= 2f + 3.
+
+    For example:
+
+        >>> import torch
+        >>> messages, weights = torch.tensor([[1.0], [2.0], [3.0], [4.0], [90.0]]), torch.ones(5)
+        >>> st.aggregators.MultiKrum(f=1)(messages, weights)
+        tensor([2.5000])
+    """
 
     f: int | None = None  # hostile messages to be expected; none: the most that n allow, (n − 3) / 2
     keep: int | None = None  # none: n − f − 2; the code of Ditto keeps n − f
@@ -112,6 +125,11 @@ class GeometricMedian(Aggregator):
     A message that is that point is known by its slope: those of the others' distances do not outweigh it. Else
     smoothed Weiszfeld steps to convergence: m ← Σ β_i m_i / Σ β_i with β_i = w_i / max(ν, ‖m − m_i‖), where ν is
     `smooth` times the median distance. The point is a mixture of messages, so a step needs inner products only.
+
+        >>> import torch
+        >>> messages, weights = torch.tensor([[1.0], [2.0], [3.0], [4.0], [90.0]]), torch.ones(5)
+        >>> st.aggregators.GeometricMedian()(messages, weights)
+        tensor([3.])
     """
 
     smooth: float = 1e-6

@@ -22,7 +22,15 @@ def _norms(messages: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Clipping(Aggregator):
-    """The weighted mean of updates, none longer than the median one; holds while less than half is hostile."""
+    """The weighted mean of updates, none longer than the median one; holds while less than half is hostile.
+
+    For example:
+
+        >>> import torch
+        >>> messages, weights = torch.tensor([[1.0], [2.0], [3.0], [4.0], [90.0]]), torch.ones(5)
+        >>> st.aggregators.Clipping(norm=2.0)(messages, weights)
+        tensor([1.8000])
+    """
 
     norm: float | None = None  # none: the median norm of the round's updates, as Ditto has it
     paper: ClassVar[str] = "Sun et al. 2019"
@@ -43,7 +51,15 @@ class Clipping(Aggregator):
 
 @dataclass(frozen=True)
 class KNorm(Aggregator):
-    """The weighted mean without the k updates of the largest norm; holds for k hostile updates that are long."""
+    """The weighted mean without the k updates of the largest norm; holds for k hostile updates that are long.
+
+    For example:
+
+        >>> import torch
+        >>> messages, weights = torch.tensor([[1.0], [2.0], [3.0], [4.0], [90.0]]), torch.ones(5)
+        >>> st.aggregators.KNorm(k=1)(messages, weights)
+        tensor([2.5000])
+    """
 
     k: int | None = None  # none: the most that leave a majority, (n − 1) / 2
     paper: ClassVar[str] = "Ditto, Appendix D"
@@ -68,6 +84,11 @@ class KLoss(Aggregator):
     """The one message whose client has the (k + 1)-th largest training loss; holds for k hostile with large losses.
 
     The loss is that of the received model at the client's own data, as the client reports it. Weights are ignored.
+
+        >>> import torch
+        >>> messages, weights = torch.tensor([[1.0], [2.0], [3.0], [4.0], [90.0]]), torch.ones(5)
+        >>> st.aggregators.KLoss(k=1)(messages, weights, losses=torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]))
+        tensor([4.])
     """
 
     k: int | None = None  # none: the most that leave a majority, (n − 1) / 2
@@ -99,6 +120,11 @@ class FairDirection(Aggregator):
 
     g_i = u_i/‖u_i‖;   λ* = argmin ‖Σ λ_i g_i‖² over the simplex with |λ_i − λ⁰_i| <= ε, λ⁰ the weights;
     w + η Σ λ*_i g_i.   ε = 0 is the mean of normalised updates, ε = 1 leaves λ free.
+
+        >>> import torch
+        >>> messages, weights = torch.tensor([[1.0], [2.0], [3.0], [4.0], [90.0]]), torch.ones(5)
+        >>> st.aggregators.FairDirection(epsilon=0.1)(messages, weights)
+        tensor([3.])
     """
 
     epsilon: float = 0.1

@@ -28,6 +28,8 @@ class Clients:
         >>> begin, end = clients.bounds[0, :2]
         >>> bool(len(clients.x[begin:end]) > 0)
         True
+        >>> clients
+        <6 Clients, 1443 samples of shape (64,)>
     """
 
     x: Tensor  # [n, ...] float
@@ -40,6 +42,10 @@ class Clients:
 
     def __len__(self) -> int:
         return len(self.bounds)
+
+    def __repr__(self) -> str:  # in a notebook or at a prompt the fields would be pages of numbers
+        samples = int(np.diff(self.bounds[:, [0, 3]], axis=1).sum())
+        return f"<{len(self)} Clients, {samples} samples of shape {tuple(self.x.shape[1:])}>"
 
     def rows(self, client: int, part: str) -> slice:
         """The rows of one client's part."""

@@ -53,7 +53,15 @@ class Agreed:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """n samples with their targets. Images stay uint8 until `split`, which gives (x/255 − mean)/std."""
+    """n samples with their targets. Images stay uint8 until `split`, which gives (x/255 − mean)/std.
+
+    For example:
+
+        >>> data = st.data.load("digits")
+        >>> clients = data.split("labels=2", clients=5, seed=0)
+        >>> clients.names
+        ['0', '1', '2', '3', '4']
+    """
 
     x: np.ndarray  # [n, ...] uint8 (images, channels first) or float
     y: np.ndarray  # [n] int64 labels 0..C−1, or float targets (−1/+1 for a linear SVM); [n, t] tokens, −1 is padding

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import spelling
-from ..errors import SartorError, reason
+from ..errors import SartorError, reason, see
 from .dataset import Dataset
 from .known_sets.readers import SOURCES
 from .tables.objects import read_object
@@ -43,7 +43,7 @@ def _named(data: str | Path, options: dict[str, Any]) -> Dataset:
         raise SartorError(
             f"a data file ends in {', '.join(SUFFIXES)}, or is a folder of such files; got {str(data)!r}."
         )
-    elsewhere = f"A file is given by its path, which ends in {', '.join(SUFFIXES)}."
+    elsewhere = f"A file is given by its path, which ends in {', '.join(SUFFIXES)}.{see('data-sets')}"
     _, source, settings = spelling.look_up("dataset", SOURCES, data, do=elsewhere, options=options)
     return source(**settings)
 

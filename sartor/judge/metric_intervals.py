@@ -9,6 +9,7 @@ one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -19,6 +20,7 @@ LEVEL = 0.95
 MOST, LEAST = 1000, 100  # resamples
 _WORK = 1 << 25  # samples times classes times resamples
 _AT_ONCE = 1 << 21  # numbers that are held at once
+_LONG = 128  # numbers in a row that is worth a call of its own
 _OF_CLIENTS = 20_000  # resamples of all clients together, where each has intervals of its own
 
 
@@ -106,7 +108,7 @@ def _classes(names: Sequence[str], p: Predicted, w: np.ndarray) -> dict[str, np.
     if k == 2:
         out |= {"specificity": hits[0] / true[0], "sensitivity": hits[1] / true[1]}
     if "auroc" in names or "auprc" in names:
-        found = [_ranked(p.y == c, p.said[:, c], w) for c in ([1] if k == 2 else np.unique(p.y))]
+        found = [_ranked(p.y == c, p.said[:, c], w, total) for c in ([1] if k == 2 else np.unique(p.y))]
         out |= {name: _mean(np.stack([one[i] for one in found])) for i, name in enumerate(("auroc", "auprc"))}
     if p.kind == PROBABILITIES:
         own = np.clip(p.said[np.arange(len(p.y)), p.y], np.finfo(p.said.dtype).eps, 1)
@@ -123,23 +125,31 @@ def _mean(by_class: np.ndarray) -> np.ndarray:
     return found
 
 
-def _ranked(positive: np.ndarray, score: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _ranked(positive: np.ndarray, score: np.ndarray, w: np.ndarray, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """AUROC and AUPRC (average precision) [b] of one class against the rest, by falling score; samples of the same
     score are one step, and only steps with samples of the class are looked at. NaN where there is one class only."""
     order = np.argsort(-score, kind="stable")
     ranked, mine = score[order], positive[order]
     step = np.concatenate([[0], np.cumsum(ranked[1:] != ranked[:-1])])
     steps = np.unique(step[mine])
-    begins, ends = np.searchsorted(step, steps), np.searchsorted(step, steps, side="right")
-    cuts, at = np.unique(np.concatenate([[0], begins, ends]), return_inverse=True)
-    sums = np.add.reduceat(w[order], cuts[cuts < len(w)], axis=0)
-    until = np.concatenate([np.zeros((1, w.shape[1])), np.cumsum(sums, 0)])[: len(cuts)]  # weight above each cut
-    before, reached = until[at[1 : len(steps) + 1]], until[at[len(steps) + 1 :]]
+    until = _running_sums(w[order])  # weight down to each sample
+    first, last = np.searchsorted(step, steps), np.searchsorted(step, steps, side="right") - 1
+    before, reached = until[first] - w[order[first]], until[last]
     ours = np.add.reduceat(w[order[mine]], np.searchsorted(step[mine], steps), axis=0)
-    above = np.cumsum(ours, 0)
-    true, total = above[-1], w.sum(0)
+    above = _running_sums(ours)
+    true = above[-1]
     wrong = (before - (above - ours)) + (reached - before - ours) / 2  # others that are ranked above, ties by half
     auroc = 1 - (ours * wrong).sum(0) / (true * (total - true))
-    precision = np.divide(above, reached, out=np.zeros_like(above), where=reached > 0)
-    auprc = (ours * precision).sum(0) / true
+    auprc = (ours * (above / np.where(reached > 0, reached, 1.0))).sum(0) / true
     return auroc, np.where(true < total, auprc, np.nan)
+
+
+def _running_sums(rows: np.ndarray) -> np.ndarray:
+    """The sums [n, b] of each row and those before it. NumPy goes down one column after the other, far through memory;
+    where rows are long, adding row to row is several times as fast."""
+    if rows.shape[1] < _LONG:
+        return np.cumsum(rows, 0)
+    out = np.array(rows)
+    for above, row in pairwise(out):
+        row += above
+    return out

@@ -43,7 +43,14 @@ class Pair(View):
 
 @dataclass(frozen=True)
 class APFL(Method):
-    """Each client mixes a local model with the global one, and learns by how much."""
+    """Each client mixes a local model with the global one, and learns by how much.
+
+    For example:
+
+        >>> result = st.fit(st.APFL(alpha=0.25, alpha_lr=0.5), model, clients, rounds=3)
+        >>> result.history[-1]["diagnostics"]["alpha_max"] > 0.25  # a client relies more on its own model than at first
+        True
+    """
 
     alpha: float = 0.5  # at the start
     alpha_lr: float = 0.1

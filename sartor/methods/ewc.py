@@ -35,7 +35,13 @@ def fisher(local: ClientStack, w: Tensor, size: int) -> Tensor:
 
 @dataclass(frozen=True)
 class EWC(Method):
-    """FedAvg, then fine-tuning in which weights that matter to the global model are held near it."""
+    """FedAvg, then fine-tuning in which weights that matter to the global model are held near it.
+
+    For example:
+
+        >>> result = st.fit(st.EWC(lam=10.0, finetune=st.SGD(epochs=2)), model, clients, rounds=2)
+        >>> everybody, own = result.shared(), result.personal(2)  # client 2's, fine-tuned from everybody's
+    """
 
     lam: float = 1.0
     fisher_batch: int = 100

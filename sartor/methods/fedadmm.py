@@ -29,7 +29,13 @@ from .parts.last_messages import mean_of_last, remembering
 
 @dataclass(frozen=True)
 class FedADMM(Method):
-    """One global model by consensus ADMM: duals correct for what clients' data differ in."""
+    """One global model by consensus ADMM: duals correct for what clients' data differ in.
+
+    For example:
+
+        >>> result = st.fit(st.FedADMM(rho=1.0), model, clients, rounds=2)
+        >>> everybody = result.shared()  # one model for all
+    """
 
     rho: float = 0.3  # m times the paper's ρ
     start: str = "global"

@@ -30,7 +30,13 @@ from .parts.split_steps import lasting
 
 @dataclass(frozen=True)
 class FedALA(Method):
-    """Clients learn, number by number, how much of the received model to take."""
+    """Clients learn, number by number, how much of the received model to take.
+
+    For example:
+
+        >>> deep = st.models.layers(64, 16, 10)
+        >>> result = st.fit(st.FedALA(layers=1, weight_steps=5), deep, clients, rounds=2)
+    """
 
     eta: float = 1.0
     layers: int = 1

@@ -58,7 +58,14 @@ class FedAvg(Method):
 
 
 def FedProx(mu: float = 0.1, **settings: Any) -> FedAvg:
-    """FedAvg whose clients stay near the received model: μ/2 ‖w − w^t‖²."""
+    """FedAvg whose clients stay near the received model: μ/2 ‖w − w^t‖².
+
+    For example:
+
+        >>> result = st.fit(st.FedProx(mu=0.5), model, clients, rounds=2)
+        >>> st.FedProx(mu=0.5) == st.FedAvg(mu=0.5)
+        True
+    """
     return FedAvg(mu=mu, **settings)
 
 

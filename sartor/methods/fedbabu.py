@@ -26,7 +26,13 @@ from .parts.own_parts import OwnParts, last_layers
 
 @dataclass(frozen=True)
 class FedBABU(OwnParts):
-    """The body is learnt together, under a head that nobody trains; each client fine-tunes both."""
+    """The body is learnt together, under a head that nobody trains; each client fine-tunes both.
+
+    For example:
+
+        >>> deep = st.models.layers(64, 16, 10)
+        >>> result = st.fit(st.FedBABU(head=1, finetune=st.SGD(lr=0.3, epochs=2)), deep, clients, rounds=2)
+    """
 
     head: int = 1
     weighting: str = "size"

@@ -30,7 +30,12 @@ from ..solvers import SGD, Solver
 
 @dataclass(frozen=True)
 class FedFomo(Method):
-    """Each client is sent some of the others' models, and goes towards those that help on its validation samples."""
+    """Each client is sent some of the others' models, and goes towards those that help on its validation samples.
+
+    For example:
+
+        >>> result = st.fit(st.FedFomo(M=3), model, clients, rounds=2)  # each client is sent three models
+    """
 
     M: int = 5
     epsilon: float = 0.3

@@ -28,7 +28,13 @@ _SHORTEST = 2.0**-20  # a step that has become so short is taken, as F is then k
 
 @dataclass(frozen=True)
 class FedLBFGS(Method):
-    """The pooled model by L-BFGS on the sum of the clients' gradients."""
+    """The pooled model by L-BFGS on the sum of the clients' gradients.
+
+    For example:
+
+        >>> result = st.fit(st.FedLBFGS(ridge=1.0), model, clients, rounds=5)
+        >>> pooled = result.shared()  # towards the model of all data in one place
+    """
 
     ridge: float = 1.0
     memory: int = 10

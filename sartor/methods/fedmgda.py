@@ -28,7 +28,12 @@ from ..solvers import SGD, Solver
 
 @dataclass(frozen=True)
 class FedMGDA(Method):
-    """One global model along a direction that serves all clients of the cohort at once."""
+    """One global model along a direction that serves all clients of the cohort at once.
+
+    For example:
+
+        >>> result = st.fit(st.FedMGDA(epsilon=0.1, eta=1.0), model, clients, rounds=2)
+    """
 
     epsilon: float | None = None  # none: 1/n for n messages, so that nobody counts more than twice as much
     eta: float = 2.0

@@ -26,7 +26,12 @@ from .fedavg import FedAvg
 
 @dataclass(frozen=True)
 class FedOpt(FedAvg):
-    """FedAvg whose server takes the clients' mean as the gradient of an optimiser of its own."""
+    """FedAvg whose server takes the clients' mean as the gradient of an optimiser of its own.
+
+    For example:
+
+        >>> result = st.fit(st.FedOpt(rule="yogi", server_lr=0.1), model, clients, rounds=2)
+    """
 
     rule: str = "adam"
     server_lr: float = 0.03

@@ -25,7 +25,13 @@ from .parts.split_steps import lasting, two_parts
 
 @dataclass(frozen=True)
 class FedRep(OwnParts):
-    """A shared representation, a head of each client's own, trained in turn."""
+    """A shared representation, a head of each client's own, trained in turn.
+
+    For example:
+
+        >>> deep = st.models.layers(64, 16, 10)
+        >>> result = st.fit(st.FedRep(head_solver=st.SGD(epochs=5)), deep, clients, rounds=2)
+    """
 
     head: int = 1
     weighting: str = "uniform"

@@ -55,7 +55,13 @@ def with_head(w: Tensor, p: Tensor, head: slice) -> Tensor:
 
 @dataclass(frozen=True)
 class FedRoD(Method):
-    """A generic model trained as if classes were balanced, and beside its head one for the client's own classes."""
+    """A generic model trained as if classes were balanced, and beside its head one for the client's own classes.
+
+    For example:
+
+        >>> result = st.fit(st.FedRoD(), model, clients, rounds=2)
+        >>> generic, own = result.shared(), result.personal(2)
+    """
 
     gamma: float = 1.0
     weighting: str = "size"

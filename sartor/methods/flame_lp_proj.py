@@ -27,7 +27,14 @@ from .parts.last_messages import mean_of_last, remembering
 
 @dataclass(frozen=True)
 class FlameLpProj(Method):
-    """FLAME in a shared random subspace of d_sub dimensions: small messages, personal models."""
+    """FLAME in a shared random subspace of d_sub dimensions: small messages, personal models.
+
+    For example:
+
+        >>> result = st.fit(st.FlameLpProj(d_sub=10), model, clients, rounds=2)
+        >>> result.summary["bytes_up"]  # 2 rounds of 6 clients that send 10 numbers of 4 bytes
+        480
+    """
 
     lam: float = 1.0
     speed: float | None = None  # λα/ρ; none: 1, or what `rho` makes it

@@ -26,7 +26,12 @@ from ..solvers import SGD, Solver
 
 @dataclass(frozen=True)
 class IFCA(Method):
-    """Clustered: k models, each client trains and takes the one that fits it best."""
+    """Clustered: k models, each client trains and takes the one that fits it best.
+
+    For example:
+
+        >>> result = st.fit(st.IFCA(k=2), model, clients, rounds=2)
+    """
 
     k: int = 5
     weighting: str = "size"

@@ -28,7 +28,12 @@ from ..solvers import SGD, Solver
 
 @dataclass(frozen=True)
 class KNNPer(Method):
-    """One global model; at each client its nearest training samples vote beside it."""
+    """One global model; at each client its nearest training samples vote beside it.
+
+    For example:
+
+        >>> result = st.fit(st.KNNPer(k=5), model, clients, rounds=2)
+    """
 
     k: int = 10
     share: float | None = None

@@ -33,7 +33,12 @@ from .parts.last_messages import mean_of_last, remembering
 
 @dataclass(frozen=True)
 class L2SGD(Method):
-    """Personal models near their own mean; by proximal steps of the cohort, or (p) by loopless gradient descent."""
+    """Personal models near their own mean; by proximal steps of the cohort, or (p) by loopless gradient descent.
+
+    For example:
+
+        >>> result = st.fit(st.L2SGD(lam=0.1), model, clients, rounds=2)
+    """
 
     lam: float = 0.01
     p: float | None = None  # the coin of L2GD; none: L2SGD
@@ -84,7 +89,14 @@ class L2SGD(Method):
 
 
 def L2GD(p: float = 0.1, **settings: Any) -> L2SGD:
-    """The loopless solver: a coin decides between a gradient step and a step towards the mean."""
+    """The loopless solver: a coin decides between a gradient step and a step towards the mean.
+
+    For example:
+
+        >>> result = st.fit(st.L2GD(p=0.2), model, clients, rounds=2)
+        >>> st.L2GD(p=0.2) == st.L2SGD(p=0.2)
+        True
+    """
     return L2SGD(p=p, **settings)
 
 

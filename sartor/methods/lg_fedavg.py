@@ -21,7 +21,15 @@ from .parts.own_parts import OwnParts, last_layers
 
 @dataclass(frozen=True)
 class LGFedAvg(OwnParts):
-    """A representation of each client's own, a shared head; only the head is sent."""
+    """A representation of each client's own, a shared head; only the head is sent.
+
+    For example:
+
+        >>> deep = st.models.layers(64, 16, 10)
+        >>> result = st.fit(st.LGFedAvg(head=1), deep, clients, rounds=2)
+        >>> result.summary["bytes_up"] == 2 * 6 * 4 * (16 + 1) * 10  # the head alone is sent
+        True
+    """
 
     head: int = 1
     weighting: str = "size"

@@ -30,7 +30,12 @@ from .parts.split_steps import lasting
 
 @dataclass(frozen=True)
 class Mapper(Method):
-    """Model interpolation: the better of a few mixtures of a local and the central model, both trained through it."""
+    """Model interpolation: the better of a few mixtures of a local and the central model, both trained through it.
+
+    For example:
+
+        >>> result = st.fit(st.Mapper(lambdas=(0.0, 0.5)), model, clients, rounds=2)
+    """
 
     lambdas: tuple[float, ...] = (0.0, 0.25, 0.5)
     weighting: str = "size"

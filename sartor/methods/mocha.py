@@ -29,7 +29,15 @@ from ..errors import need, not_negative, positive
 
 @dataclass(frozen=True)
 class MOCHA(Method):
-    """Multi-task learning of linear models by dual coordinate steps, with learnt relations between clients."""
+    """Multi-task learning of linear models by dual coordinate steps, with learnt relations between clients.
+
+    For example:
+
+        >>> x, hospital = [[0.1 * i] for i in range(40)], ["north", "south"] * 20
+        >>> table = st.data.from_arrays(x, [2 * a + 1 for (a,) in x], hospital, task="regression")
+        >>> data = table.split("natural", seed=0)
+        >>> result = st.fit(st.MOCHA(lam1=1.0), st.models.layers(1, 1), data, rounds=2, loss="squared")
+    """
 
     lam1: float = 10.0
     lam2: float = 0.0

@@ -25,7 +25,12 @@ from .parts.diagnostics import inner_loop_warnings, prox_facts
 
 @dataclass(frozen=True)
 class MRMTL(Method):
-    """Personal models held near their mean."""
+    """Personal models held near their mean.
+
+    For example:
+
+        >>> result = st.fit(st.MRMTL(lam=0.5), model, clients, rounds=2)
+    """
 
     lam: float = 0.1
     weighting: str = "uniform"

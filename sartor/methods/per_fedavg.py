@@ -61,7 +61,12 @@ class Meta(View):
 
 @dataclass(frozen=True)
 class PerFedAvg(Method):
-    """Meta-learning: a global model from which one gradient step at each client leads to a good personal one."""
+    """Meta-learning: a global model from which one gradient step at each client leads to a good personal one.
+
+    For example:
+
+        >>> result = st.fit(st.PerFedAvg(alpha=0.05, variant="FO"), model, clients, rounds=2)
+    """
 
     alpha: float = 0.01
     variant: str = "HF"  # or "FO"

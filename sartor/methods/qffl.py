@@ -25,7 +25,12 @@ from .parts.told_losses import TellsLoss
 
 @dataclass(frozen=True)
 class QFFL(TellsLoss):
-    """One global model; a client's loss counts to the power q + 1, so losses become more alike as q grows."""
+    """One global model; a client's loss counts to the power q + 1, so losses become more alike as q grows.
+
+    For example:
+
+        >>> result = st.fit(st.QFFL(q=1.0), model, clients, rounds=2)
+    """
 
     q: float = 0.1
     L: float | None = None

@@ -27,7 +27,13 @@ from .parts.diagnostics import prox_facts
 
 @dataclass(frozen=True)
 class RSA(Method):
-    """Personal models tied to the server's by an Lp norm; the server adds up signs, so no client counts for more."""
+    """Personal models tied to the server's by an Lp norm; the server adds up signs, so no client counts for more.
+
+    For example:
+
+        >>> some = st.Attacked(st.attacks.SignFlip(), 0.2)
+        >>> result = st.fit(st.RSA(lam=1e-3), model, clients, rounds=2, attack=some)
+    """
 
     lam: float = 3e-4
     p: float = 1.0

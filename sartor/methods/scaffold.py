@@ -27,7 +27,12 @@ from ..solvers import SGD, Solver
 
 @dataclass(frozen=True)
 class SCAFFOLD(Method):
-    """One global model; control variates take out the drift of local steps."""
+    """One global model; control variates take out the drift of local steps.
+
+    For example:
+
+        >>> result = st.fit(st.SCAFFOLD(option="II"), model, clients, rounds=2)
+    """
 
     option: str = "I"
     server_lr: float = 1.0

@@ -44,7 +44,12 @@ class NearPredictions(View):
 
 @dataclass(frozen=True)
 class SKL(Method):
-    """FedAvg, then fine-tuning whose predictions stay near the global model's."""
+    """FedAvg, then fine-tuning whose predictions stay near the global model's.
+
+    For example:
+
+        >>> result = st.fit(st.SKL(lam=1.0, finetune=st.SGD(epochs=2)), model, clients, rounds=2)
+    """
 
     lam: float = 0.1
     weighting: str = "size"

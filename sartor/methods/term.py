@@ -27,7 +27,12 @@ from .parts.told_losses import TellsLoss
 
 @dataclass(frozen=True)
 class TERM(TellsLoss):
-    """One global model; clients weigh by e^{t·loss}, so that those served worst count more (or less: t < 0)."""
+    """One global model; clients weigh by e^{t·loss}, so that those served worst count more (or less: t < 0).
+
+    For example:
+
+        >>> result = st.fit(st.TERM(t=2.0), model, clients, rounds=2)
+    """
 
     t: float = 1.0
     weighting: str = "size"

@@ -9,6 +9,8 @@ from typing import Any
 from ..judge.metrics import SHOWN
 from ..study.scenarios import Scenario, attacked
 
+_LISTED = 12  # clients whose epsilon is said one by one
+
 
 def judged(found: dict[str, Any], most: int = 12) -> str:
     """A verdict in words: every method's interval and the best one against the others; in a grid a line per attack."""
@@ -104,6 +106,7 @@ def private(found: dict[str, Any]) -> str:
         return (
             f"private at the level of samples: at most {_budget(found)} to {found['neighbouring']}, by {noise} on each "
             f"of {found['compositions']} gradients of at most {found['sampling_rate']:.3g} of a client's samples"
+            f"{_budget_of_each(found.get('epsilon_of_each'))}"
         )
     rate = "" if found["sampling_rate"] == 1 else f" of cohorts by chance, {found['sampling_rate']:.3g} of all clients"
     return (
@@ -111,6 +114,16 @@ def private(found: dict[str, Any]) -> str:
         f"{found['noise']:g} x clip {'-' if found['clip'] is None else format(found['clip'], 'g')} at the "
         f"{found['where']}, {found['compositions']} compositions{rate}"
     )
+
+
+def _budget_of_each(spent: list[float] | None) -> str:
+    """What each client spends, in the order of the clients; nothing where it is the same for all, or not finite."""
+    shown = [f"{epsilon:.3g}" for epsilon in spent or []]
+    if len(set(shown)) < 2:
+        return ""
+    if len(shown) > _LISTED:
+        return f"; epsilon of each client: {min(spent or []):.3g} to {max(spent or []):.3g}"
+    return f"; epsilon of each client: {', '.join(shown)}"
 
 
 def _budget(found: dict[str, Any]) -> str:

@@ -46,6 +46,8 @@ class Result:
         >>> 0 <= result.summary["chosen"]["accuracy_worst10"] <= result.summary["chosen"]["accuracy_mean"]
         True
         >>> client_0, everybody = result.chosen(0), result.shared()
+        >>> result
+        <Result of ditto: 6 clients, 3 rounds; see .table(), .summary, .history>
     """
 
     run: Run
@@ -58,6 +60,10 @@ class Result:
     frozen: FrozenOutputs | None = None  # what a frozen part gives is kept: the task takes that, not samples
     samples: privacy_account.Samples | None = None  # where those are what is private
     _asked: State | None = field(default=None, init=False, repr=False, compare=False)  # what `_personal` found
+
+    def __repr__(self) -> str:  # in a notebook or at a prompt the fields would be pages of numbers
+        size = f"{len(self.data)} clients, {self.run.round} rounds"
+        return f"<Result of {self.settings['method']}: {size}; see .table(), .summary, .history>"
 
     @property
     def history(self) -> list[dict[str, Any]]:

@@ -41,7 +41,7 @@ def test_list_names_every_method_with_its_paper() -> None:
         ),
         (
             "compressors",
-            {"projection", "sketch", "qsgd", "top-k", "dgc", "lbgm", "int8", "int4", "float16"},
+            {"projection", "sketch", "qsgd", "top-k", "dgc", "lbgm", "int8", "int4", "float16", "grid"},
         ),
         ("partitions", {"iid", "labels", "dirichlet", "hybrid", "natural"}),
         ("datasets", {"digits", "mnist", "femnist"}),

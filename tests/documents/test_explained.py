@@ -13,6 +13,7 @@ from sartor.errors import EXPLAINED, Topic, see
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / EXPLAINED).read_text(encoding="utf-8")
+TABLE = ("--data", "patients.csv", "--target", "outcome", "--client-key", "hospital")
 
 
 def anchor(heading: str) -> str:
@@ -34,7 +35,14 @@ def test_every_topic_is_a_heading_and_every_heading_a_topic_that_some_message_na
         (["--data", "patients.csv"], "the-target"),
         (["--data", "patients.csv", "--target", "outcom"], "the-target"),
         (["--data", "latin.csv", "--target", "a"], "encoding"),
+        (["--data", "patients.csv", "--target", "hospital", "--client-key", "hospital"], "the-target"),
+        (["--data", "patients.csv", "--target", "outcome", "--client-key", "age"], "small-clients"),
+        ([*TABLE, "--clients", 9], "small-clients"),
+        (["--data", "patients.xlsx", "--target", "outcome"], "data-sets"),
         (["--method", "flam"], "names-and-settings"),
+        (["--set", "lamda=1"], "names-and-settings"),
+        (["--model", "resnet"], "names-and-settings"),
+        (["--attack", "signflip", "--attackers", "0.2"], "names-and-settings"),
         (["--clients", 400, "--partition", "labels=2"], "small-clients"),
     ],
 )

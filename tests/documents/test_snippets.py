@@ -1,10 +1,11 @@
-"""The Python of docs/own-data.md runs; the README's four commands, from an empty folder."""
+"""The Python of docs/own-data.md runs; the README's four commands and the tutorial, from an empty folder."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -64,3 +65,36 @@ def test_from_an_empty_folder_to_a_prediction_in_four_commands(
     inputs = json.loads((tmp_path / "run" / "inputs.json").read_text())
     bmi = next(c for c in inputs["columns"] if c["name"] == "bmi")
     assert bmi["missing"] and len(bmi["fill"]) == 1 and np.isfinite(bmi["spread"]).all()  # one scale for all
+
+
+# --- the tutorial -----------------------------------------------------------------------------------------------------
+
+
+def rows(text: str) -> set[tuple[str, ...]]:
+    """The lines of tables, by their words; numbers with three digits."""
+    lines = (line.replace(",", " ").split() for line in text.splitlines())
+    return {tuple(re.sub(r"^(0\.\d{3})\d+$", r"\1", word) for word in line) for line in lines}
+
+
+@pytest.mark.long
+def test_the_tutorial_from_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commands one after the other, as they stand on the page; and what they print is what the page shows."""
+    monkeypatch.chdir(tmp_path)
+    page = "docs/getting-started.md"
+    lines = "".join(blocks(page, "")).replace("\\\n", "").splitlines()
+    said, asked = "", [shlex.split(line, comments=True) for line in lines]
+    assert [words[:2] for words in asked[:2]] == [["pip", "install"], ["sartor", "doctor"]]
+    for program, *words in asked[1:]:
+        if program == "python":
+            assert words == ["-m", "sartor.data.hospitals"]
+            hospitals.write(Path())
+        else:
+            answer = sartor(*words)
+            assert program == "sartor" and answer.code == 0, answer
+            said += answer.out
+    run, comparison, warning, predictions = blocks(page, "text")
+    assert rows(run) <= rows(said) and rows(predictions) <= rows(said)
+    shown = {row[:-1] for row in rows(comparison) if row and row[0] in ("flame", "ditto", "fedavg", "local")}
+    assert len(shown) == 4 and shown <= {row[:-1] for row in rows(said)}  # but for the seconds
+    assert " ".join(warning.split()) in " ".join(said.split())
+    assert json.loads((tmp_path / "runs" / "first" / "compare.json").read_text())

@@ -101,6 +101,7 @@ def test_it_has_a_page_and_stands_in_every_table(folder: Path, tmp_path: Path, m
     assert fill.out_of_date(write=True) == changed and fill.out_of_date() == []
     text = page.read_text(encoding="utf-8")
     assert "| `a-quarter` | Author 2026 | the same, nearer to the own model | `a = 0.25` |" in text
+    assert "```python\nresult = st.fit(st.Halfway(a=0.3), model, clients, rounds=2)\n```" in text
     assert "client:   θ_i ≈ argmin f_i(θ)" in text and "| `a` | `0.5` | where a round begins" in text
     assert "| a client keeps | `theta`: d numbers |" in text
     assert "| [`halfway`](halfway.md) | Author 2026 |" in (copied / "methods" / "index.md").read_text(encoding="utf-8")

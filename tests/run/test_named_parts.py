@@ -75,6 +75,18 @@ def test_a_method_inside_a_method_has_a_table_of_its_own() -> None:
     assert method_from("mapper", {"lambdas": "0.1,0.9"}).lambdas == (0.1, 0.9)  # type: ignore[attr-defined]
 
 
+def test_a_number_or_one_for_each_client() -> None:
+    """FedAMP's self_weight and beta, from the command line and from TOML, and back."""
+    given = {"self_weight": "0.1,0.2,0.3", "beta": "5"}
+    method = method_from("heurfedamp", given)
+    assert (method.self_weight, method.beta) == ((0.1, 0.2, 0.3), 5.0)  # type: ignore[attr-defined]
+    assert method_from("heurfedamp", tomllib.loads(tomli_w.dumps(to_table(method)))) == method
+    assert method_from("heurfedamp", {"beta": [1, 2.5]}).beta == (1.0, 2.5)  # type: ignore[attr-defined]
+    for wrong in ("0.1,two", "two", "0.1,,0.2", [0.1, "x"]):
+        with pytest.raises(SartorError, match="heurfedamp's self_weight must be a number, or numbers with commas"):
+            method_from("heurfedamp", {"self_weight": wrong})
+
+
 def test_words_become_values() -> None:
     assert convert("x", "0.5", float) == 0.5
     assert convert("x", "3", int) == 3

@@ -45,7 +45,13 @@ NAMES: dict[str, type[Partition]] = {
 
 
 def parse(text: str) -> Partition:
-    """The partition that a text such as "hybrid", "labels=3" or "dirichlet(beta=0.1)" names."""
+    """The partition that a text such as "hybrid", "labels=3" or "dirichlet(beta=0.1)" names.
+
+    For example:
+
+        >>> st.data.parse("dirichlet=0.3")
+        Dirichlet(beta=0.3)
+    """
     _, kind, given = spelling.look_up("partition", NAMES, text)
     return kind(**given)
 

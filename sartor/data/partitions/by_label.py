@@ -95,7 +95,12 @@ class Labels:
 
 @dataclass(frozen=True)
 class Shards:
-    """k shards per client of the data sorted by label, all shards of one size (McMahan et al. 2017)."""
+    """k shards per client of the data sorted by label, all shards of one size (McMahan et al. 2017).
+
+    For example:
+
+        >>> clients = st.data.load("digits").split(st.Shards(k=2), clients=10, seed=0)
+    """
 
     k: int = 2
 

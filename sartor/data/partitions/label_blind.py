@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...errors import SartorError, need
+from ...errors import SartorError, need, see
 from ...seeds import stream
 from .assignment import Assignment, cut, divide, real, room, whole
 
@@ -34,6 +34,9 @@ class Quantity:
     """Sizes in proportion to a Dirichlet(beta) draw, labels alike: quantity skew.
 
     Every client first gets `minimum` samples, the rest is divided in proportion to p ~ Dir(beta · 1).
+
+        >>> clients = st.data.load("digits").split(st.Quantity(beta=0.5), clients=10, seed=0)
+        >>> sizes = clients.bounds[:, 3] - clients.bounds[:, 0]
     """
 
     beta: float = 0.5
@@ -58,6 +61,8 @@ class Noise:
 
     Client i of m, i = 1..m, gets noise of variance sigma · i/m, as FLAME's paper states. Noise is added to the
     standardised features of all three parts, and drawn once (the authors' code draws it anew at every access).
+
+        >>> clients = st.data.load("digits").split(st.Noise(sigma=0.1), clients=10, seed=0)
     """
 
     sigma: float = 0.1
@@ -118,7 +123,7 @@ class Natural:
         need(
             len(enough) > 0,
             f"Natural: none of the {len(values)} keys has {minimum} samples (the most is {int(sizes.max())}). "
-            "Use a smaller minimum.",
+            f"Use a smaller minimum.{see('small-clients')}",
         )
         if clients is not None:
             enough = self._some(enough, clients, seed, minimum)
@@ -133,7 +138,7 @@ class Natural:
         need(
             clients <= len(enough),
             f"Natural: {clients} clients asked for, but only {len(enough)} keys have at least {minimum} samples. "
-            "Use fewer clients or a smaller minimum.",
+            f"Use fewer clients or a smaller minimum.{see('small-clients')}",
         )
         chosen = stream(seed, "partition/natural").choice(len(enough), clients, replace=False)
         return [enough[i] for i in sorted(chosen)]

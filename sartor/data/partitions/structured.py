@@ -60,6 +60,11 @@ class Dominant:
     each group so many classes, and clients in proportion to them (FedAMP's digits, upper-case and lower-case letters:
     10/26/26). `test` gives every client so many test samples, whatever its size, in place of a share of them; training
     and validation keep their proportion.
+
+        >>> groups = st.Dominant(groups=2, share=0.8, sizes=(100, 50))
+        >>> clients = st.data.load("digits").split(groups, clients=10, seed=0)
+        >>> (clients.bounds[:, 3] - clients.bounds[:, 0]).tolist()
+        [100, 100, 100, 100, 100, 50, 50, 50, 50, 50]
     """
 
     groups: int = 5
@@ -158,6 +163,8 @@ class PowerLaw:
 
     Each client has `labels` different labels and a weight from a lognormal distribution with spread `sigma`; each class
     is divided among the clients that hold it in proportion to their weights.
+
+        >>> clients = st.data.load("digits").split(st.PowerLaw(labels=2, sigma=1.0), clients=10, seed=0)
     """
 
     labels: int = 2

@@ -39,6 +39,11 @@ def from_arrays(
 
     Text, true/false and whole numbers with at most 100 distinct values are classes, in sorted order; other targets are
     for regression. x of type uint8 with three or more axes is taken as images 0..255, which `split` divides by 255.
+
+        >>> x, y = [[0.0], [1.0]] * 20, ["home", "readmitted"] * 20
+        >>> data = st.data.from_arrays(x, y, keys=["north"] * 20 + ["south"] * 20)
+        >>> data.class_names
+        ('home', 'readmitted')
     """
     x, y = np.asarray(x), as_text(y)
     need(x.ndim >= 2, f"{name}: x must have one row per sample and at least one column; got shape {x.shape}.")
@@ -161,6 +166,9 @@ def from_sources(
         asked = f"{name}: say which column is the target (--target); there are {', '.join(columns)}."
         raise SartorError(asked + see("the-target"))
     drop, text = ((names,) if isinstance(names, str) else tuple(names) for names in (drop, text))
+    if target == client_key:
+        told = f"{name}: {target} is the target and the client key: each client would have one outcome only."
+        raise SartorError(f"{told} Choose another column for one of them.{see('the-target')}")
     singly = [target] if client_key is None else [target, client_key]
     for wanted in (*singly, *drop, *text):
         if wanted not in columns:
