@@ -89,8 +89,9 @@ class Clients:
 
     def to(self, device: str | torch.device | None = None, dtype: torch.dtype | None = None) -> Clients:
         """The same clients on another device or in another floating-point type."""
-        y = self.y.to(device, dtype) if self.y.is_floating_point() else self.y.to(device)
-        return replace(self, x=self.x.to(device, dtype), y=y)
+        x, y = self.x.to(device, dtype), self.y.to(device, dtype if self.y.is_floating_point() else None)
+        same = x is self.x and y is self.y  # then what was counted is not counted again
+        return self if same else replace(self, x=x, y=y)
 
     @classmethod
     def from_parts(

@@ -28,7 +28,7 @@ from ..errors import Diverged, SartorError, see
 from ..judge.choice import SHARES, covariance
 from ..tasks import compiled, convex
 from . import forked
-from .stack import Stack
+from .stack import Judged, Stack
 from .threads import cores, one_thread
 
 Item = TypeVar("Item")
@@ -281,25 +281,26 @@ def _evaluated(method: Method, state: State, down: State, shared: Tensor | None,
     if personal is not None:
         out["personal/steps"] = torch.from_numpy(stack.gradients()).double()
     merits: State = {}
-    whole = stack.task.has_statistics or stack.task.neighbours is not None
-    for name, theta in _served(personal, shared, whole):
-        judge = stack if name == "personal" else stack.forgetful()
-        validation, test, merits[name] = judge.judged(theta)
+    for name, (validation, test, merits[name]) in _judged(personal, shared, stack):
         for part, (loss, score) in (("validation", validation), ("test", test)):
             out[f"{name}/{part}/loss"], out[f"{name}/{part}/accuracy"] = loss, score
     return out | _compared(merits)
 
 
-def _served(personal: Tensor | None, shared: Tensor | None, whole: bool) -> Iterator[tuple[str, Tensor]]:
-    """The models that a client may be served with, by name, one after the other. With `whole` they are not mixed: the
-    statistics of batch normalisation belong to each of the two, and what a client remembers to the personal model."""
+def _judged(personal: Tensor | None, shared: Tensor | None, stack: Stack) -> Iterator[tuple[str, Judged]]:
+    """The models that a client may be served with, by name, and how good they are. Two are not mixed where each has its
+    own statistics of batch normalisation, or where a client remembers samples for the personal one."""
+    if personal is not None and shared is not None and stack.mixes_outputs:
+        yield from zip(SHARES, stack.judged_mixtures(personal, shared, SHARES.values()), strict=True)
+        return
+    whole = stack.task.has_statistics or stack.task.neighbours is not None
     for name, share in SHARES.items():
         if share == 1.0 and personal is not None:
-            yield name, personal
+            yield name, stack.judged(personal)
         elif share == 0.0 and shared is not None:
-            yield name, shared
+            yield name, stack.forgetful().judged(shared)
         elif personal is not None and shared is not None and 0.0 < share < 1.0 and not whole:
-            yield name, torch.lerp(shared, personal, share)
+            yield name, stack.judged(torch.lerp(shared, personal, share))
 
 
 def _compared(merits: State) -> State:

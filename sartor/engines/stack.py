@@ -22,14 +22,18 @@ from ..tasks.neighbours import best_share, losses_of
 from ..tasks.shared_layer import SharedLayer, worth_it
 from .predictions import kind_of, merit_of_each, predicted
 
-_SWEEP = 1024  # samples of each client that a pass without training looks at in one go,
-_SWEEP_STEPS = 1 << 13  # and steps of sequences: a network of them has hundreds of numbers for each in memory
+_SWEEP = 128  # samples of each client that a pass without training looks at in one go: in larger ones most is padding
+_SWEEP_STEPS = 1 << 13  # the same of sequences, in steps: a network of them has hundreds of numbers for each in memory
+_KEPT = 1024  # validation samples of a client of which it is kept what models say
 _BATCH = 20  # samples of a minibatch, where a client has drawn none: those of the solvers' defaults
 _NUMBERS = 1 << 24  # of samples' gradients in memory at a time
 _LAYERS = 8  # objectives of all samples that are kept from round to round
 _HELD = 1 << 22  # numbers of a part's samples that are gathered once for several passes
 _DISTANCES = 1 << 22  # to remembered samples, of one client at a time
 _STATISTICS = 2048  # training samples of each client behind its batch-normalisation statistics
+_JUDGED = ("validation", "test")
+Said = tuple[Tensor, Batch, Tensor]  # places in the stack, their samples, what models say of them
+Judged = tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], Tensor]  # scores on validation and test data, and merits
 
 
 class _Work:
@@ -64,7 +68,7 @@ class Stack:
         self._work, self._places = _Work(len(ids)), np.arange(len(ids))
         self._one_layer: _Counted | _CountedShared | None = None  # what `objective` has gathered
         self._orders: dict[tuple[int, int], tuple[np.ndarray, tuple[Tensor, Tensor, Tensor]]] = {}
-        self._parts: dict[str, tuple[Tensor, Batch]] = {}  # whole parts that were gathered
+        self._parts: dict[tuple[str, int], list[tuple[Tensor, Batch]]] = {}  # whole parts that were gathered
         self._remembers = task.neighbours is not None
 
     # --- training ---------------------------------------------------------------------------------------------------
@@ -202,11 +206,14 @@ class Stack:
     def _sweep(self, part: str, size: int) -> Iterator[tuple[Tensor, Batch]]:
         """A part's samples in order, `size` of each client at a time: (places in the stack, batch of weights 1/n_i)."""
         counts = self.data.counts(part)[self.at]
-        if part in self._parts and counts.max() <= size:
-            yield self._parts[part]
+        most = int(counts.max(initial=0))
+        size = min(size, most)
+        if (part, size) in self._parts:
+            yield from self._parts[part, size]
             return
         first = self.data.bounds[self.at, ("train", "validation", "test").index(part)]
-        for at in range(0, int(counts.max(initial=0)), size):
+        kept: list[tuple[Tensor, Batch]] = []
+        for at in range(0, most, max(1, size)):
             here = np.flatnonzero(counts > at)
             width = int(min(size, counts[here].max() - at))
             rows = at + np.arange(width)[None, :]
@@ -217,8 +224,11 @@ class Stack:
             rows_here = index.to(self.data.x.device)
             batch = Batch(self._inputs(rows_here), self.data.y[rows_here], weight, key)
             found = torch.from_numpy(here).to(self.data.x.device), batch
-            if counts.max() <= size and batch.x.numel() <= _HELD:
-                self._parts[part] = found
+            kept.append(found)
+            if sum(batch.x.numel() for _, batch in kept) > _HELD:
+                kept.clear()
+            elif at + size >= most and len(kept) == -(-most // size):
+                self._parts[part, size] = kept
             yield found
 
     @property
@@ -415,16 +425,41 @@ class Stack:
         return self._score(theta, part, self._said(theta, part))
 
     @torch.no_grad()
-    def judged(self, theta: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], Tensor]:
+    def judged(self, theta: Tensor) -> Judged:
         """`score` on validation and on test data, and `merits`; what models say of validation data is computed once,
         unless it is much."""
-        if self.data.counts("validation")[self.at].max(initial=0) > self._at_once:
+        if self.data.counts("validation")[self.at].max(initial=0) > _KEPT:
             return self.score(theta, "validation"), self.score(theta, "test"), self.merits(theta)
         own = self.statistics(theta)
         said, test = list(self._said(theta, "validation", own)), self._said(theta, "test", own)
         return self._score(theta, "validation", said), self._score(theta, "test", test), self._merits(theta, said)
 
-    def _said(self, theta: Tensor, part: str, own: State | None = None) -> Iterator[tuple[Tensor, Batch, Tensor]]:
+    @property
+    def mixes_outputs(self) -> bool:
+        """Whether what a mixture of two models says is the mixture of what both say: so it is with one linear layer."""
+        dense = self.task.dense
+        return dense is not None and len(dense.biases) == 1 and self.task.named_metric is None and not self._remembers
+
+    @torch.no_grad()
+    def judged_mixtures(self, one: Tensor, other: Tensor, shares: Iterable[float]) -> Iterator[Judged]:
+        """`judged` of models that have these shares of `one`, and the rest of `other`."""
+        said = {(i, part): self._kept(theta, part) for i, theta in enumerate((one, other)) for part in _JUDGED}
+        for share in shares:
+            validation, test = (
+                [
+                    (here, batch, torch.lerp(theirs, mine, share))
+                    for (here, batch, mine), (_, _, theirs) in zip(said[0, part], said[1, part], strict=True)
+                ]
+                for part in _JUDGED
+            )
+            scores = self._score(one, "validation", validation), self._score(one, "test", test)
+            yield *scores, self._merits(one, validation)
+
+    def _kept(self, theta: Tensor, part: str) -> list[Said]:
+        """What models say of a part's samples, without the samples."""
+        return [(here, batch._replace(x=batch.x[:0]), output) for here, batch, output in self._said(theta, part)]
+
+    def _said(self, theta: Tensor, part: str, own: State | None = None) -> Iterator[Said]:
         """What models say of a part's samples: (places in the stack, batch, outputs); `own`: their statistics."""
         own = self.statistics(theta) if own is None else own
         for here, batch in self._sweep(part, self._at_once):
@@ -439,13 +474,11 @@ class Stack:
             found.append(np.nan if value is None else METRICS[name].sign * value)
         return torch.tensor(found, dtype=torch.float64, device=theta.device)
 
-    def _score(self, theta: Tensor, part: str, said: Iterable[tuple[Tensor, Batch, Tensor]]) -> tuple[Tensor, Tensor]:
+    def _score(self, theta: Tensor, part: str, said: Iterable[Said]) -> tuple[Tensor, Tensor]:
         loss, score = self._mean_score(theta, part, said)
         return loss, score if self.task.named_metric is None else self._named(theta, part, self.task.named_metric)
 
-    def _mean_score(
-        self, theta: Tensor, part: str, said: Iterable[tuple[Tensor, Batch, Tensor]]
-    ) -> tuple[Tensor, Tensor]:
+    def _mean_score(self, theta: Tensor, part: str, said: Iterable[Said]) -> tuple[Tensor, Tensor]:
         count = torch.as_tensor(self.data.counts(part)[self.at], dtype=torch.float64, device=theta.device)
         loss, right, square = (torch.zeros_like(count) for _ in range(3))
         total, total_square = torch.zeros_like(count), torch.zeros_like(count)
@@ -486,7 +519,7 @@ class Stack:
         metric what it is, or what stands for it, of a single sample (`merit_of_each`)."""
         return self._merits(theta, self._said(theta, "validation"))
 
-    def _merits(self, theta: Tensor, said: Iterable[tuple[Tensor, Batch, Tensor]]) -> Tensor:
+    def _merits(self, theta: Tensor, said: Iterable[Said]) -> Tensor:
         counts, at = self.data.counts("validation")[self.at], 0
         out = torch.full((len(theta), int(counts.max(initial=0))), torch.nan, dtype=torch.float64, device=theta.device)
         unit = None if self.data.classes is not None or self.task.metric is not None else self._target_variance()

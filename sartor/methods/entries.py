@@ -27,7 +27,7 @@ from __future__ import annotations
 import ast
 import importlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -83,6 +83,12 @@ class _Names(Mapping[str, Entry]):
 
     def __len__(self) -> int:
         return len(_entries(_folders()))
+
+    def items(self) -> ItemsView[str, Entry]:  # a mapping's own looks up name by name
+        return _entries(_folders()).items()
+
+    def values(self) -> ValuesView[Entry]:
+        return _entries(_folders()).values()
 
 
 NAMES = _Names()

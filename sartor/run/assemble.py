@@ -69,6 +69,7 @@ _LATER = (
     "dp_unit",
     "dp_planned",
 )  # settings that runs of before do not have: where they change nothing, these can go on
+_PRIVATE = [name for name, about in SETTINGS.items() if about.group == "privacy"]
 Tasks = dict[Hashable, ModelTask]
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -227,8 +228,7 @@ def _completed(recipe: Recipe, clients: Clients, method: Method) -> Recipe:
 
 def privacy(recipe: Recipe) -> Privacy | None:
     """How private the run is; None where it is not."""
-    asked = {name: getattr(recipe, name) for name, about in SETTINGS.items() if about.group == "privacy"}
-    given = {name.removeprefix("dp_"): v for name, v in asked.items() if v is not None}
+    given = {name.removeprefix("dp_"): v for name in _PRIVATE if (v := getattr(recipe, name)) is not None}
     if recipe.dp_noise is None and recipe.dp_epsilon is None:
         need(not given, f"dp_{next(iter(given), '')} does nothing without dp_noise or dp_epsilon; give one of them.")
         return None
@@ -328,7 +328,8 @@ def assembled(
         not exact or (full.model == "linear" and full.loss == "squared"),
         f"the exact solver needs linear with squared loss; got {full.model} with {full.loss}. Use sgd or inexact.",
     )
-    about = {name: getattr(full, name) for name in ("method", "data", "partition", "model", "seed", "local_steps")}
+    named = ("method", "settings", "data", "partition", "model", "seed", "local_steps")
+    about = {name: getattr(full, name) for name in named}
     shapes = tuple(clients.x.shape[1:]), clients.classes
     mark = full.model, full.loss, str(full.dtype), full.device, *shapes, method.neighbours
     tasks = tasks if recipe.class_weights == "none" else None  # weights of classes are of these clients
@@ -495,9 +496,10 @@ def prepare(
     engine = _engine(execution, played, task, seen, start, seed, store, folder)
     run = Run(played, engine, problem, server, cohort, federation, store, report=evaluation.report, goal=goal(traffic))
     run.metric, run.training_loss = task.named_metric, evaluation.training_loss
+    about = about or {}
     settings = {
         "method": method.name.lower(),
-        "settings": to_table(method),
+        "settings": about.get("settings") or to_table(method),
         "personal": method.parts if isinstance(method, PersonalParts) else None,
         "personal_model": _personal_model(method),
         "data": clients.about.get("source", "own"),
@@ -517,8 +519,7 @@ def prepare(
         "threshold": evaluation.threshold,
     }
     late = None if unseen is None else unseen.to(device, dtype)
-    shown = settings | (about or {})
-    return Result(run, task, clients, shown, privacy, late, federation.unseen_steps, kept, samples)
+    return Result(run, task, clients, settings | about, privacy, late, federation.unseen_steps, kept, samples)
 
 
 def _class_weights(wanted: str, task: ModelTask, clients: Clients) -> torch.Tensor | None:

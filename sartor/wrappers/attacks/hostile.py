@@ -28,7 +28,7 @@ def hostile_clients(m: int, share: float, seed: int) -> frozenset[int]:
     count = math.floor(share * m + 0.5)
     need(count > 0 or share == 0, f"attackers = {share:g} of {m} clients is nobody; take at least {0.5 / m:.3g}, or 0.")
     need(count < m, f"attackers = {share:g} of {m} clients is all of them; take at most {(m - 0.6) / m:.3g}.")
-    return frozenset(stream(seed, "hostile").permutation(m)[:count].tolist())
+    return frozenset(stream(seed, "hostile").permutation(m)[:count].tolist()) if count else frozenset()
 
 
 class Hostile(Wrapper):
