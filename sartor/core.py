@@ -2,7 +2,12 @@
 
 A model is one flat vector `[d]`; a stack of clients is a matrix `[c, d]`, client axis first. Everything that travels or
 is remembered is a `State`: named tensors. In a client's state, a downlink and a message the first axis runs over
-clients.
+clients. What FedAvg's server sends to three clients, of a model with 650 parameters:
+
+    >>> import torch
+    >>> down = st.FedAvg().downlink({"w": torch.zeros(650)}, ids=torch.tensor([0, 2, 5]), round=1)
+    >>> {name: tuple(rows.shape) for name, rows in down.items()}
+    {'w': (3, 650)}
 """
 
 from __future__ import annotations
@@ -29,7 +34,17 @@ Stage = Literal["train", "evaluate", "training", "diagnose", "personal", "states
 
 
 class Batch(NamedTuple):
-    """One minibatch of each of `a` clients. Short batches are padded; a padded sample has weight 0."""
+    """One minibatch of each of `a` clients. Short batches are padded; a padded sample has weight 0.
+
+    Four samples of one client and three of another:
+
+        >>> import torch
+        >>> from sartor.core import Batch
+        >>> weight = torch.tensor([[1 / 4, 1 / 4, 1 / 4, 1 / 4], [1 / 3, 1 / 3, 1 / 3, 0]])
+        >>> batch = Batch(clients.x[:8].view(2, 4, 64), clients.y[:8].view(2, 4), weight, key=torch.zeros(2).long())
+        >>> batch.weight.sum(1)
+        tensor([1., 1.])
+    """
 
     x: Tensor  # [a, b, ...]
     y: Tensor  # [a, b, ...]
@@ -47,7 +62,19 @@ class Blocks(dict[str, slice]):
 
 @dataclass(frozen=True)
 class Problem:
-    """What a method knows before the first round."""
+    """What a method knows before the first round.
+
+    Of two clients, of which the second has three times as many samples as the first:
+
+        >>> import torch
+        >>> from sartor.core import Problem
+        >>> problem = Problem(start=torch.zeros(650), share=torch.tensor([0.25, 0.75]), seed=0)
+        >>> problem.clients
+        2
+        >>> server, state = st.Ditto().init(problem)
+        >>> list(server), list(state)  # what the server knows, what each client remembers
+        (['w'], ['v'])
+    """
 
     start: Tensor  # [d] the common first model
     share: Tensor  # [m] n_i / Σ_j n_j, every client's share of the training samples
@@ -89,7 +116,30 @@ def weights_of(blocks: Mapping[str, slice], like: Tensor) -> Tensor:
 
 
 class Coupling(Protocol):
-    """λ·g(θ, anchor) for a stack of clients."""
+    """λ·g(θ, anchor) for a stack of clients.
+
+    One of your own that holds θ near zero, λ/2 ‖θ‖²:
+
+        >>> import torch
+        >>> class NearZero:
+        ...     def __init__(self, lam):
+        ...         self.lam = lam
+        ...     def value(self, theta):
+        ...         return self.lam / 2 * theta.square().sum(1)
+        ...     def add_grad_(self, grad, theta):
+        ...         grad[:len(theta)] += self.lam * theta
+        ...     def pull_(self, theta, step):
+        ...         theta -= step * self.lam * theta
+        ...     def normal_terms(self, theta):
+        ...         return self.lam * torch.eye(theta.shape[1]), torch.zeros_like(theta)
+        >>> theta = torch.tensor([[1.0, 2.0], [0.0, 4.0]])
+        >>> NearZero(0.5).value(theta)
+        tensor([1.2500, 4.0000])
+        >>> NearZero(0.5).pull_(theta, 1.0)
+        >>> theta
+        tensor([[0.5000, 1.0000],
+                [0.0000, 2.0000]])
+    """
 
     def value(self, theta: Tensor) -> Tensor:
         """[c, d] → [c]."""
@@ -127,7 +177,15 @@ class ClientLoss(Protocol):
 
 
 class Plan(NamedTuple):
-    """Plain gradient steps: which batches (as in ClientStack.batches), how often each, and how long a step is."""
+    """Plain gradient steps: which batches (as in ClientStack.batches), how often each, and how long a step is.
+
+    What a solver hands to `ClientStack.descend_`: ten steps of length 0.1 on batches of 20.
+
+        >>> from sartor.core import Plan
+        >>> plan = Plan(size=20, epochs=1, steps=10, start=0, stream=0, repeats=1, lr=0.1)
+        >>> plan.steps * plan.repeats
+        10
+    """
 
     size: int
     epochs: int
@@ -142,6 +200,18 @@ class ClientStack(Protocol):
     """A stack of c clients as a method sees them in one round: their own training data, behind a few functions.
 
     Clients are ordered by falling number of samples, so that those still at work are always the first `a` rows.
+    A method is given one as `local`. Here are the two largest clients, and three gradient steps of both at once:
+
+        >>> import numpy as np, torch
+        >>> from sartor.engines.stack import Stack
+        >>> from sartor.tasks.task import ModelTask
+        >>> ids = np.argsort(-clients.counts("train"), kind="stable")[:2]
+        >>> local = Stack(ModelTask(model), clients, ids, visits=torch.ones(2), round=1, seed=0)
+        >>> theta = torch.zeros(2, 650)
+        >>> for a, batch in local.batches(20, steps=3):
+        ...     theta[:a] -= 0.1 * local.grad(theta[:a], batch)
+        >>> bool((local.full_loss(theta) < local.full_loss(torch.zeros(2, 650))).all())
+        True
     """
 
     round: int
@@ -228,7 +298,15 @@ class ClientStack(Protocol):
 
 @dataclass(frozen=True)
 class Dense:
-    """A fully connected model: linear layers with ReLU between them, under a loss by name."""
+    """A fully connected model: linear layers with ReLU between them, under a loss by name.
+
+    For example:
+
+        >>> from sartor.tasks.task import ModelTask
+        >>> dense = ModelTask(st.models.layers(64, 32, 10)).dense
+        >>> dense.sizes, dense.biases, dense.linear
+        ((64, 32, 10), (True, True), False)
+    """
 
     biases: tuple[bool, ...]  # whether each layer has one
     sizes: tuple[int, ...]  # inputs, hidden units, outputs
@@ -246,7 +324,20 @@ class Dense:
 
 
 class Task(Protocol):
-    """A model and a loss as functions of flat vectors, for a stack of a clients; tasks.ModelTask is one."""
+    """A model and a loss as functions of flat vectors, for a stack of a clients; tasks.ModelTask is one.
+
+    Two clients with the same first model, and four samples of each:
+
+        >>> import torch
+        >>> from sartor.core import Batch
+        >>> from sartor.tasks.task import ModelTask
+        >>> task = ModelTask(model)
+        >>> theta = task.init(seed=0).expand(2, -1)
+        >>> x, y = clients.x[:8].view(2, 4, 64), clients.y[:8].view(2, 4)
+        >>> batch = Batch(x, y, torch.full((2, 4), 1 / 4), key=torch.zeros(2).long())
+        >>> task.loss(theta, batch).shape, task.grad(theta, batch).shape, task.predict(theta, x).shape
+        (torch.Size([2]), torch.Size([2, 650]), torch.Size([2, 4, 10]))
+    """
 
     size: int  # d
     random: bool  # draws from Batch.key
@@ -321,6 +412,12 @@ class Sent(NamedTuple):
 
     "down": that downlink, as the message is it, trained on. "last": the client's own last message (the first: that
     downlink), as the message does not settle at what was received. "sum": nothing, as it is a difference already.
+
+        >>> from sartor.core import Sent
+        >>> st.FedAvg().sends == (Sent("w", down="w", against="down"),)
+        True
+        >>> [sent.name for sent in st.SCAFFOLD().sends]
+        ['w', 'c']
     """
 
     name: str
@@ -332,7 +429,15 @@ class Aggregator(ABC):
     """Many messages become one: a frozen dataclass of settings that is called like a function.
 
     It is a field of the methods that take a mean, and no neutral one: docs/aggregators.md says per method what it does
-    to clean data.
+    to clean data. One of your own, the middle between the smallest and the largest number of each coordinate:
+
+        >>> from dataclasses import dataclass
+        >>> from sartor.core import Aggregator
+        >>> @dataclass(frozen=True)
+        ... class Middle(Aggregator):
+        ...     def __call__(self, messages, weights, reference=None, losses=None):
+        ...         return (messages.amin(0) + messages.amax(0)) / 2
+        >>> result = st.fit(st.FedAvg(aggregate=Middle()), model, clients, rounds=2)
     """
 
     paper: ClassVar[str] = "-"
@@ -368,6 +473,26 @@ class Method(ABC):
     `train_all` says that every client trains in every round although only the cohort's messages are used (pFedMe,
     Lp-Proj); `keeps_last` that the server aggregates every client's last message, not only the cohort's (FLAME). In a
     message, tensors [c, k] are what the method sends and attacks change; numbers [c] are reported beside it.
+
+    One of your own: every client keeps its own model, and begins each round between it and the mean of all.
+
+        >>> from dataclasses import dataclass
+        >>> from sartor.aggregators import Aggregator, mean
+        >>> from sartor.core import Method
+        >>> from sartor.couplings import Free
+        >>> @dataclass(frozen=True)
+        ... class Halfway(Method):
+        ...     solver: st.SGD = st.SGD()
+        ...     aggregate: Aggregator = mean
+        ...     def init(self, problem):
+        ...         return {"w": problem.start}, {"theta": problem.start}
+        ...     def client(self, state, down, local):
+        ...         theta = self.solver.minimise(local, (state["theta"] + down["w"]) / 2, Free())
+        ...         return {"theta": theta}, {"w": theta}
+        ...     def personal(self, state, down, local):
+        ...         return state["theta"]
+        >>> result = st.fit(Halfway(), model, clients, rounds=2)
+        >>> mine, everybody = result.personal(0), result.shared()
     """
 
     train_all: bool = False
@@ -516,7 +641,21 @@ def uncounted(solver: object) -> str:
 
 
 class Engine(Protocol):
-    """Where clients live. Owns their data and states, and has one verb."""
+    """Where clients live. Owns their data and states, and has one verb.
+
+    One round of two clients, as the loop plays it:
+
+        >>> import torch
+        >>> from sartor.engines import LocalEngine
+        >>> from sartor.engines.local import problem_of
+        >>> from sartor.tasks.task import ModelTask
+        >>> method, task, ids = st.FedAvg(), ModelTask(model), torch.tensor([0, 3])
+        >>> server, state = method.init(problem_of(task, clients, seed=0))
+        >>> engine = LocalEngine(method, task, clients, state, seed=0)
+        >>> answered, messages = engine.map("train", 1, ids, method.downlink(server, ids, 1))
+        >>> answered.tolist(), messages["w"].shape
+        ([0, 3], torch.Size([2, 650]))
+    """
 
     clients: int
 

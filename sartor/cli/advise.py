@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import completion
-from .console import app, err, out, say_columns, say_where
+from .console import app, err, out, say_columns, say_made_up, say_where
 from .options import Json, OwnSteps, Quiet, asked, check_steps, takes
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ def advise(
         first = split(base, dataset)
         out.print(describe(first.about))
         say_columns(first)
+    if not quiet:
+        say_made_up(base, dataset)
     with terminal.progress(err) as bar:
         task = bar.add_task("", total=100, note="", left="", visible=talk)
         steps = advising.advise(base, dataset, names, minutes, trials, cuts, folder, own_steps)

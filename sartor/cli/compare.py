@@ -13,7 +13,7 @@ import typer
 
 from ..errors import need, unknown
 from . import completion
-from .console import app, err, out, say_columns, say_where, somewhere, vacant
+from .console import app, err, out, say_columns, say_made_up, say_where, somewhere, vacant
 from .options import (
     ALL,
     Json,
@@ -119,6 +119,8 @@ def compare(
         first = split(base.replace(seed=each_seed[0]), dataset)
         out.print(describe(first.about) + f" (seed {each_seed[0]})")
         say_columns(first)
+    if not quiet:
+        say_made_up(base, dataset)
     steps = compare_all(base, names, each_seed, dataset, folder, own, grid, given["own_steps"], others, not track)
     table = _play_all(steps, base.rounds, talk, track or [])
     found, rows = verdict(table), table.rows()

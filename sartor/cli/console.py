@@ -14,10 +14,10 @@ from ..errors import need, printable, see
 from .commands import app
 
 if TYPE_CHECKING:
-    from ..data import Clients
+    from ..data import Clients, Dataset
     from ..run.recipe import Recipe
 
-__all__ = ["app", "err", "out", "print_rows", "say_columns", "say_where", "somewhere", "vacant"]
+__all__ = ["app", "err", "out", "print_rows", "say_columns", "say_made_up", "say_where", "somewhere", "vacant"]
 
 
 class PlainConsole(Console):
@@ -55,6 +55,17 @@ def say_columns(clients: Clients) -> None:
         out.print(f"column {line}", soft_wrap=True)
     warned = clients.about.get("warnings")
     for line in warned if isinstance(warned, list) else []:
+        err.print(f"warning: {line}", soft_wrap=True)
+
+
+def say_made_up(recipe: Recipe, dataset: Dataset) -> None:
+    """A warning where a table has no client key, and nobody has said how its rows are to be dealt out instead."""
+    from ..data.tables.first_look import made_up
+    from ..data.tables.own_data import SUFFIXES
+    from ..run.assemble import dealt
+
+    if recipe.partition == "auto" and dataset.keys is None and recipe.data.lower().endswith(SUFFIXES):
+        line = made_up(Path(recipe.data).expanduser(), dataset, dealt(recipe, dataset))
         err.print(f"warning: {line}", soft_wrap=True)
 
 

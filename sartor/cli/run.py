@@ -10,7 +10,7 @@ import typer
 
 from ..errors import need, see
 from ..run.recipe import SETTINGS, Recipe
-from .console import app, err, out, say_columns, say_where, somewhere, vacant
+from .console import app, err, out, say_columns, say_made_up, say_where, somewhere, vacant
 from .options import ALL, Json, Quiet, Track, asked, assignments, takes, values, written
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def run(
     """Run one method."""
     from ..data import describe
     from ..report import page, terminal
-    from ..run.assemble import clients_of
+    from ..run.assemble import read_data, split
     from ..run.trackers import check
 
     check(track or [])
@@ -55,15 +55,19 @@ def run(
         vacant(folder, "compare.json", "a comparison; choose another --out")
     somewhere(recipe, folder)
     with terminal.waiting(err, f"reading {recipe.data}", quiet):
-        split = clients_of(recipe)
+        dataset = read_data(recipe)
+        clients = split(recipe, dataset)
     talk = not (quiet or as_json)
     if talk:
-        out.print(describe(split.about))
-        say_columns(split)
+        out.print(describe(clients.about))
+        say_columns(clients)
         out.print(_settings_line(recipe))
-        if (line := _absolute_penalty(recipe, len(split))) is not None:
+        if (line := _absolute_penalty(recipe, len(clients))) is not None:
             out.print(line)
-    result = _play(recipe, split, folder, quiet, track or [])
+    if not quiet:
+        say_made_up(recipe, dataset)
+    del dataset  # clients have copies
+    result = _play(recipe, clients, folder, quiet, track or [])
     if folder is not None:
         page.write(folder / "report.html", [folder])
     if as_json:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import completion
-from .console import app, err, out, say_where
+from .console import app, err, out, say_made_up, say_where
 from .options import Json, OwnSteps, Quiet, asked, assignments, by_method, check_steps, numbers, takes
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ def tune(
     talk = not (quiet or as_json)
     with terminal.waiting(err, f"reading {base.data}", not talk):
         dataset = read_data(base)
+    if not quiet:
+        say_made_up(base, dataset)
     with terminal.progress(err) as bar:
         task = bar.add_task("", total=len(names) * budget, note="", left="", visible=talk)
         began = time.perf_counter()

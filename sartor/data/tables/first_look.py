@@ -1,4 +1,4 @@
-"""What a table seems to hold, for somebody who is about to learn from it: `sartor init`.
+"""What a table seems to hold, for somebody who is about to learn from it: `sartor init`, and warnings of others.
 
 A column is taken for the target, or for the one that names clients, only where its name says so and no other column's
 does: a guess that has to be checked is worth less than a question.
@@ -7,13 +7,22 @@ does: a guess that has to be checked is worth less than a question.
 from __future__ import annotations
 
 import re
+import shlex
+import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ...errors import need
+import numpy as np
+
+from ...errors import need, readable
 from ..file_formats import read_npz
 from . import scan
+from .columns import Column, places
+
+if TYPE_CHECKING:
+    from ..dataset import Dataset
 
 # Words of a column's name. They are few on purpose.
 TARGETS = {"target", "label", "outcome", "class", "y", "diagnosis", "disease", "response", "readmitted", "died"}
@@ -22,6 +31,7 @@ CLIENTS = {
     *("branch", "device", "machine", "user", "subject", "school", "bank", "owner"),
 }
 IDENTIFIERS = {"id", "uuid", "guid", "mrn"}
+AFTER = IDENTIFIERS | {"name", "code", "number", "no", "nr"}  # words that may follow: hospital_id, site name
 EXAMPLES = 3
 
 
@@ -68,6 +78,44 @@ def first_look(path: Path) -> FirstLook:
         _named(possible, CLIENTS),
         len(paths) if path.is_dir() else None,
     )
+
+
+def made_up(path: Path, data: Dataset, partition: str) -> str:
+    """A line where no client key was given for a table: what happens to its rows, which columns look like the key, and
+    how to name it."""
+    names = _possible_keys(path, data)
+    told = f"{path.name}: no client key is given, so rows are dealt out artificially to clients that do not exist"
+    told += f" (--partition {partition})."
+    if not names:
+        return f"{told} If a column says whose each row is, name it: --client-key COLUMN"
+    said = readable(", ".join(names[:EXAMPLES])) + (", ..." if len(names) > EXAMPLES else "")
+    one = len(names) == 1
+    looks = f"column {said} looks like a client key" if one else f"columns {said} look like client keys"
+    return f"{told} The {looks}; to take {'it' if one else 'the first'}: --client-key {readable(shlex.quote(names[0]))}"
+
+
+def _possible_keys(path: Path, data: Dataset) -> list[str]:
+    """Columns whose names are those of clients, unless all rows have the same value or each has another one."""
+    if path.suffix.lower() == ".npz":
+        with zipfile.ZipFile(path) as file:
+            return [name for name in (n.removesuffix(".npy") for n in file.namelist()) if _of_clients(name)]
+    where = places(data.columns)
+    return [c.name for c in data.columns if _of_clients(c.name) and _parts(c, data.x, where.get(c.name))]
+
+
+def _of_clients(name: str) -> bool:
+    words = _words(name)
+    while len(words) > 1 and words[-1] in AFTER:
+        words.pop()
+    return bool(words) and words[-1] in CLIENTS
+
+
+def _parts(column: Column, x: np.ndarray, at: int | None) -> bool:
+    """Whether the values of a column part the rows into groups; of a column that was left out nobody knows."""
+    if at is None:
+        return column.kind == "left out"
+    groups = len(column.features) if column.kind == "text" else len(np.unique(x[:, at]))
+    return column.kind != "sentences" and 1 < groups < len(x)
 
 
 def _named(names: Iterable[str], words: set[str]) -> str | None:
