@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sartor.run.assemble import clients_of
+from sartor.run.complete import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 

@@ -24,7 +24,7 @@ from measure import emit, emit_pair, processor_seconds, seconds
 from sartor.cli.compare import DEMO
 from sartor.data import Clients, Dataset, load
 from sartor.errors import SartorError
-from sartor.run.assemble import read_data, split
+from sartor.run.complete import read_data, split
 from sartor.run.lockstep import play_together
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe

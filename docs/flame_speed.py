@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sartor.run.assemble import clients_of
+from sartor.run.complete import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 from sartor.storage import write_json

@@ -38,7 +38,8 @@ from .data.tables.objects import as_source
 from .data.tables.own_data import as_text, features_like, features_of
 from .data.tables.scan import is_number, to_numbers
 from .errors import SartorError, need, one_of
-from .run.assemble import TYPES, prepare
+from .run.assemble import prepare
+from .run.complete import TYPES
 from .run.export import said
 from .run.named_parts import method_from
 from .run.recipe import Evaluation, Execution, Federation, Recipe

@@ -23,7 +23,7 @@ from .engines import LocalEngine, SerialEngine
 from .engines.local import problem_of
 from .errors import unknown
 from .models import layers
-from .run.assemble import natural_loss
+from .run.complete import natural_loss
 from .run.play import fit
 from .run.recipe import Attacked, Evaluation, Execution
 from .run.rounds import Run

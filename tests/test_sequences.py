@@ -16,7 +16,7 @@ import sartor as st
 from sartor.core import Batch
 from sartor.data.clients import Clients
 from sartor.models import OF_TOKENS, build
-from sartor.run.assemble import clients_of
+from sartor.run.complete import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 from sartor.tasks.task import ModelTask, next_token

@@ -51,7 +51,7 @@ def advise(
     from ..data import describe
     from ..methods import entry
     from ..report import terminal
-    from ..run.assemble import read_data, split
+    from ..run.complete import read_data, split
     from ..spelling import split_list
     from ..study import advise as advising
     from ..study.verdict import verdict

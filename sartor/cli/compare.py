@@ -83,7 +83,7 @@ def compare(
     from ..methods import entry
     from ..report import terminal
     from ..report.sentences import judged
-    from ..run.assemble import dealt, read_data, split
+    from ..run.complete import dealt, read_data, split
     from ..run.named_parts import has_lam
     from ..run.trackers import check
     from ..spelling import split_compressor, split_list

@@ -62,7 +62,7 @@ def say_made_up(recipe: Recipe, dataset: Dataset) -> None:
     """A warning where a table has no client key, and nobody has said how its rows are to be dealt out instead."""
     from ..data.tables.first_look import made_up
     from ..data.tables.own_data import SUFFIXES
-    from ..run.assemble import dealt
+    from ..run.complete import dealt
 
     if recipe.partition == "auto" and dataset.keys is None and recipe.data.lower().endswith(SUFFIXES):
         line = made_up(Path(recipe.data).expanduser(), dataset, dealt(recipe, dataset))

@@ -11,7 +11,8 @@ import numpy as np
 
 from ..data import Clients
 from ..run import memory
-from ..run.assemble import Tasks, assemble, clients_of, complete
+from ..run.assemble import Tasks, assemble
+from ..run.complete import clients_of, complete
 from ..run.lockstep import at_once, gaining, play_together
 from ..run.play import play_recipe
 from ..run.recipe import Recipe

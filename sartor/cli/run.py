@@ -42,7 +42,7 @@ def run(
     """Run one method."""
     from ..data import describe
     from ..report import page, terminal
-    from ..run.assemble import read_data, split
+    from ..run.complete import read_data, split
     from ..run.trackers import check
 
     check(track or [])
@@ -92,14 +92,14 @@ def _own(given: dict[str, Any]) -> dict[str, str]:
 
 
 def _asked(given: dict[str, Any]) -> Recipe:
-    from ..run.assemble import resolve
+    from ..run.complete import resolve
 
     return resolve(asked(given, settings=_own(given)))
 
 
 def _changed(saved: Recipe, given: dict[str, Any]) -> Recipe:
     """A recipe with the options that were given in place of its own."""
-    from ..run.assemble import respent
+    from ..run.complete import respent
 
     found = values(given)
     own = _own(given) | {f"solver.{k}": v for k, v in found.pop("solver").items()}
@@ -111,14 +111,14 @@ def _changed(saved: Recipe, given: dict[str, Any]) -> Recipe:
 
 def _from_file(ctx: typer.Context, file: Path) -> Recipe:
     """The recipe of a file; options beside it are taken over."""
-    from ..run.assemble import resolve
+    from ..run.complete import resolve
 
     return resolve(_changed(Recipe.load(file), written(ctx)))
 
 
 def _continued(ctx: typer.Context, folder: Path, out_folder: Path | None) -> Recipe:
     """The recipe of the run in `folder`. Options that may change when a run goes on are taken over, others refused."""
-    from ..run.assemble import resolve
+    from ..run.complete import resolve
 
     need(out_folder in (None, folder), f"--resume continues in {folder}; remove --out.")
     saved = Recipe.load(folder / "recipe.toml")

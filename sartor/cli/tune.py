@@ -58,7 +58,7 @@ def tune(
     """
     from ..methods import entry
     from ..report import terminal
-    from ..run.assemble import read_data
+    from ..run.complete import read_data
     from ..study.tune import set_line
     from ..study.tune import tune as tune_all
 

@@ -20,7 +20,7 @@ from ..data.inputs import Inputs
 from ..data.partitions.label_blind import Natural
 from ..data.tables.columns import numbers_at, of_pooled
 from ..data.tables.moments import Moments, columns_scale, pooled
-from ..run.assemble import columns_of, target_of
+from ..run.complete import columns_of, target_of
 from ..run.recipe import Recipe
 from .rounds.messages import Damaged
 from .table_schema import Schema

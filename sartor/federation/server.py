@@ -20,7 +20,8 @@ from ..engines.local import LocalEngine
 from ..errors import SartorError, Silent, need, readable
 from ..judge.metrics import score_ranges
 from ..run import versions
-from ..run.assemble import TYPES, assemble, complete
+from ..run.assemble import assemble
+from ..run.complete import TYPES, complete
 from ..run.play import CHECKPOINT, play_recipe
 from ..run.recipe import Recipe
 from ..run.result import Result

@@ -20,7 +20,8 @@ from ..data.dataset import Agreed
 from ..engines.local import LocalEngine
 from ..engines.stateless import StatelessEngine
 from ..errors import SartorError, need
-from ..run.assemble import TYPES, assemble, columns_of, parameters, privacy, samples_of, target_of
+from ..run.assemble import assemble
+from ..run.complete import TYPES, columns_of, parameters, privacy, samples_of, target_of
 from ..run.privacy_account import Samples
 from ..run.recipe import Recipe
 from ..run.result import Result

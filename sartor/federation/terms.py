@@ -10,7 +10,7 @@ from ..core import State
 from ..data import Clients
 from ..errors import SartorError, need
 from ..run import versions
-from ..run.assemble import complete, frozen_weights, privacy, resolve
+from ..run.complete import complete, frozen_weights, privacy, resolve
 from ..run.named_parts import method_from
 from ..run.recipe import SETTINGS, Recipe
 from ..run.result import Result

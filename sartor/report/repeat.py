@@ -9,7 +9,7 @@ from typing import Any
 import tomli_w
 
 from ..errors import SartorError
-from ..run.assemble import resolve
+from ..run.complete import resolve
 from ..run.recipe import SETTINGS, SOLVER_OPTIONS, Recipe, tables
 from ..spelling import split_compressor
 from ..study.equal_work import with_steps
@@ -56,7 +56,7 @@ def _without_none(table: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in values.items() if k not in tables} | tables
 
 
-_DECIDE = ("target", "model", "loss")  # whether clients solve to the end (run.assemble.to_the_end)
+_DECIDE = ("target", "model", "loss")  # whether clients solve to the end (run.complete.to_the_end)
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------

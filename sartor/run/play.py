@@ -16,8 +16,9 @@ from ..storage import load_tensors, save_tensors, write_json
 from ..tasks.task import Loss
 from ..wrappers import Privacy
 from . import folds
-from .assemble import Tasks, assembled, fingerprint, prepare
-from .assemble import privacy as asked_privacy
+from .assemble import Tasks, assembled, prepare
+from .complete import fingerprint
+from .complete import privacy as asked_privacy
 from .lockstep import at_once
 from .recipe import Attacked, Evaluation, Execution, Federation, Learning, Recipe, Traffic
 from .result import Result, write_history

@@ -28,7 +28,8 @@ from ..judge.metrics import BEST_FIRST
 from ..run.play import CHECKPOINT
 from ..storage import load_sealed, read_json
 from ..tasks.task import ModelTask
-from .assemble import TYPES, assembled, clients_of, fingerprint, neighbours_of
+from .assemble import assembled
+from .complete import TYPES, clients_of, fingerprint, neighbours_of
 from .export import outputs_of, said, write
 from .folder_schema import CLIENTS, DECISIONS, INPUTS
 from .recipe import Recipe

@@ -34,7 +34,8 @@ from ..errors import SartorError, need
 from ..judge.metrics import gains
 from ..judge.prediction_metrics import score_name
 from ..judge.significance import cut_factor, interval, signed_rank
-from ..run.assemble import TYPES, Tasks, assemble, dealt, resolve, split
+from ..run.assemble import Tasks, assemble
+from ..run.complete import TYPES, dealt, resolve, split
 from ..run.lockstep import play_together
 from ..run.play import play_recipe
 from ..run.recipe import Recipe

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..methods import entry
 from ..methods.mixed_effects import LARGEST
-from ..run.assemble import to_the_end
+from ..run.complete import to_the_end
 from ..run.recipe import Recipe
 from .tune import Log, propose, ranges
 

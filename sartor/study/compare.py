@@ -16,8 +16,9 @@ from ..data import Clients, Dataset
 from ..errors import Diverged, OverBudget, SartorError, Silent, need, unknown
 from ..judge.metric_table import metric_table
 from ..judge.metrics import MODELS, ORACLE, gains, judge
-from ..run.assemble import Tasks, assemble, complete, dealt, fingerprint, resolve, split
+from ..run.assemble import Tasks, assemble
 from ..run.bytes import parse_bytes
+from ..run.complete import complete, dealt, fingerprint, resolve, split
 from ..run.folder_schema import CLIENTS, COUNTS, SUMMARY
 from ..run.lockstep import at_once, play_together
 from ..run.metrics_file import class_names

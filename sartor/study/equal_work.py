@@ -14,7 +14,7 @@ import numpy as np
 
 from ..data import Clients
 from ..errors import SartorError
-from ..run.assemble import resolve, says_lengths, unsplit
+from ..run.complete import resolve, says_lengths, unsplit
 from ..run.recipe import Recipe
 
 _UNIT = 10  # pFedMe's K and Ditto's halves go into it

@@ -24,7 +24,7 @@ import numpy as np
 from ..data import Clients, Dataset, load
 from ..errors import need, unknown
 from ..judge.significance import cut_factor
-from ..run.assemble import split
+from ..run.complete import split
 from ..run.recipe import Recipe
 from ..storage import read_json, read_toml, write_json
 from .advise import advise

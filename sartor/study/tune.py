@@ -24,7 +24,8 @@ from ..data import Clients, Dataset
 from ..engines.predictions import EACH
 from ..errors import SartorError, need, one_of
 from ..methods import entry
-from ..run.assemble import Tasks, assemble, parameters, split, to_the_end, unsplit
+from ..run.assemble import Tasks, assemble
+from ..run.complete import parameters, split, to_the_end, unsplit
 from ..run.folder_schema import TUNING
 from ..run.lockstep import gaining, play_together
 from ..run.named_parts import method_from

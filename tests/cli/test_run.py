@@ -14,7 +14,7 @@ from commandline import METHODS, OWN, QUICK, SUMMARY, files, good, hospitals, re
 from safetensors.torch import load_file
 
 from sartor.judge import SHARES
-from sartor.run.assemble import clients_of, complete
+from sartor.run.complete import clients_of, complete
 from sartor.run.recipe import Recipe
 from sartor.run.rounds import Run
 from sartor.study import compare as compare_module

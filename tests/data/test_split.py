@@ -14,7 +14,7 @@ from sartor.data import IID, NAMES, Clients, Dataset, Hybrid, Labels, Natural, N
 from sartor.data.dataset import cut_sizes
 from sartor.data.partitions.assignment import Assignment
 from sartor.errors import SartorError
-from sartor.run.assemble import resolve, target_of
+from sartor.run.complete import resolve, target_of
 from sartor.run.recipe import Recipe
 
 N = 400

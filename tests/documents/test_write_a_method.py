@@ -26,7 +26,7 @@ from sartor import methods
 from sartor.cli import completion
 from sartor.methods import entries
 from sartor.report import citations
-from sartor.run.assemble import clients_of
+from sartor.run.complete import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 from sartor.run.result import Result

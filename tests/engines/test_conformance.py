@@ -30,7 +30,7 @@ from sites import NAMES, Federation
 from subsets import diagonal, first
 
 from sartor.federation.rounds import Waiting
-from sartor.run.assemble import clients_of
+from sartor.run.complete import clients_of
 from sartor.run.play import play_recipe
 
 ENGINES: dict[str, dict[str, Any]] = {

@@ -27,7 +27,7 @@ from sartor.errors import Diverged, SartorError
 from sartor.federation.rounds.client_store import Begun, Played
 from sartor.federation.rounds.round_store import RoundStore
 from sartor.models import layers
-from sartor.run.assemble import clients_of
+from sartor.run.complete import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 from sartor.storage import load_tensors

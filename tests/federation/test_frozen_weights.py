@@ -12,7 +12,7 @@ from torch import nn
 from sartor import models
 from sartor.errors import SartorError
 from sartor.federation.rounds import decode
-from sartor.run.assemble import clients_of
+from sartor.run.complete import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 

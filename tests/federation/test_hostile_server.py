@@ -23,7 +23,7 @@ from sartor.federation.site import Participant
 from sartor.federation.site_config import SiteConfig
 from sartor.federation.site_runs import agreed
 from sartor.federation.terms import shared, terms
-from sartor.run.assemble import TYPES, complete
+from sartor.run.complete import TYPES, complete
 from sartor.run.recipe import Recipe
 
 ROWS = 60

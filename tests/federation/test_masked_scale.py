@@ -15,7 +15,7 @@ from sartor.errors import SartorError
 from sartor.federation.rounds import Message, decode, encode
 from sartor.federation.rounds.masking import SECURE, SUM, mean_scores, summed_scores
 from sartor.federation.rounds.messages import Damaged
-from sartor.run.assemble import clients_of
+from sartor.run.complete import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 from sartor.storage import read_json

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sites import NAMES, SMALL, Federation, personal, simulated
 
-from sartor.run.assemble import clients_of
+from sartor.run.complete import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 from sartor.storage import load_tensors, read_json

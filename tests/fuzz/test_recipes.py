@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sartor import methods, solvers
-from sartor.run.assemble import assembled, clients_of, resolve
+from sartor.run.assemble import assembled
+from sartor.run.complete import clients_of, resolve
 from sartor.run.recipe import GROUPS, SETTINGS, Recipe
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]

@@ -20,7 +20,7 @@ from torch import nn
 
 import sartor as st
 from sartor.data import hospitals
-from sartor.run.assemble import clients_of
+from sartor.run.complete import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.predict import Served
 from sartor.run.recipe import Recipe

@@ -22,7 +22,8 @@ from sartor.data.clients import PARTS, Clients
 from sartor.engines import joint
 from sartor.errors import Diverged, SartorError
 from sartor.methods import FLAME, NAMES, Ditto
-from sartor.run.assemble import clients_of, prepare
+from sartor.run.assemble import prepare
+from sartor.run.complete import clients_of
 from sartor.run.lockstep import Play, play_together, together
 from sartor.run.play import CHECKPOINT, play_recipe
 from sartor.run.recipe import Attacked, Evaluation, Execution, Federation, Recipe

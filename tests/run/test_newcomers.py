@@ -24,7 +24,8 @@ from sartor.core import Method
 from sartor.couplings import Projection
 from sartor.methods import NAMES
 from sartor.models import layers
-from sartor.run.assemble import assemble, clients_of
+from sartor.run.assemble import assemble
+from sartor.run.complete import clients_of
 from sartor.run.named_parts import method_from
 from sartor.run.newcomers import hold_out, query_clients, serve
 from sartor.run.recipe import Recipe

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 import sartor as st
 from sartor.papers.reproduce.runs import FinishedRuns, Player, job_of
-from sartor.run.assemble import clients_of
+from sartor.run.complete import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 

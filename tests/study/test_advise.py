@@ -14,7 +14,7 @@ import pytest
 from commandline import good, refused
 
 from sartor.data import Dataset, Natural, from_arrays, load
-from sartor.run.assemble import split
+from sartor.run.complete import split
 from sartor.run.recipe import Recipe
 from sartor.study import advise as module
 from sartor.study.advise import Advice, Tried, advise

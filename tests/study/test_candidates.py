@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sartor.methods.mixed_effects import LARGEST
-from sartor.run.assemble import resolve, unsplit
+from sartor.run.complete import resolve, unsplit
 from sartor.run.recipe import Recipe
 from sartor.study.candidates import NETWORKS, ROWS_FOR_A_NETWORK, candidates
 

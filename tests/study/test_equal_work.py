@@ -11,7 +11,7 @@ from commandline import QUICK, good, refused, summary
 
 from sartor.data import load
 from sartor.report.repeat import of_comparison, of_run
-from sartor.run.assemble import clients_of, complete, resolve
+from sartor.run.complete import clients_of, complete, resolve
 from sartor.run.recipe import Recipe
 from sartor.study.equal_work import equal_steps, with_steps
 from sartor.study.tune import ranges, tune

@@ -11,7 +11,7 @@ import pytest
 from commandline import good, refused
 
 from sartor.data import Natural, load
-from sartor.run.assemble import split
+from sartor.run.complete import split
 from sartor.run.recipe import Recipe
 from sartor.study.natural import LINEAR, Benched, Score, bench, read_set, sets_of, verdicts
 

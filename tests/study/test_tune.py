@@ -15,7 +15,7 @@ from sartor.data import Clients, load
 from sartor.errors import SartorError
 from sartor.judge import validated
 from sartor.methods import NAMES
-from sartor.run.assemble import clients_of
+from sartor.run.complete import clients_of
 from sartor.run.named_parts import method_from
 from sartor.run.recipe import Recipe
 from sartor.study import tune as tuning

@@ -31,7 +31,8 @@ from sites import NAMES, tables
 from torch import Tensor
 
 from sartor.core import Engine, Stage, State
-from sartor.run.assemble import assemble, clients_of
+from sartor.run.assemble import assemble
+from sartor.run.complete import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 from sartor.storage import load_tensors

@@ -19,7 +19,7 @@ import psutil
 import waiting
 from sites import EXACT, NAMES, personal
 
-from sartor.run.assemble import clients_of
+from sartor.run.complete import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 from sartor.storage import load_tensors

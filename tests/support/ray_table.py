@@ -20,7 +20,8 @@ from faulty.faults import Fault
 from sartor.core import ClientStack, State
 from sartor.engines.ray import cluster, engine
 from sartor.errors import SartorError
-from sartor.run.assemble import assemble, clients_of
+from sartor.run.assemble import assemble
+from sartor.run.complete import clients_of
 from sartor.run.play import play_recipe
 from sartor.wrappers.base import Wrapper
 

@@ -19,7 +19,7 @@ from sartor.federation.rounds.remote_engine import Waiting
 from sartor.federation.server import Coordinator
 from sartor.federation.site import Participant
 from sartor.federation.site_config import SiteConfig
-from sartor.run.assemble import clients_of
+from sartor.run.complete import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 from sartor.run.result import Result

@@ -10,7 +10,7 @@ from ...data.known_sets.readers import SOURCES
 from ...errors import SartorError, unknown
 from ...judge.metrics import MODELS
 from ...methods import entry
-from ...run.assemble import resolve
+from ...run.complete import resolve
 from ...run.named_parts import aggregator, attack, method_from
 from ...run.recipe import SETTINGS, Recipe
 from .cells import READ, WHOLE, PaperCell, all_cells, base, is_ours, matches, outline

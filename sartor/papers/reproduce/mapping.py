@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 from ...errors import need, unknown
-from ...run.assemble import resolve
+from ...run.complete import resolve
 from ...run.named_parts import dotted
 from ...run.recipe import SETTINGS, Recipe
 from .cells import PaperCell, all_cells, base, matches, outline

@@ -15,7 +15,7 @@ import numpy as np
 from ...data import Clients, Dataset
 from ...errors import SartorError, need
 from ...judge.metrics import ORACLE, judge, with_hybrid
-from ...run.assemble import complete, read_data, split
+from ...run.complete import complete, read_data, split
 from ...run.play import play_recipe
 from ...run.recipe import Recipe
 from ...run.result import Result

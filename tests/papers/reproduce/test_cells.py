@@ -19,7 +19,7 @@ from sartor.papers.reproduce.experiment import FOLDER, load, merged
 from sartor.papers.reproduce.mapping import TableColumn, key_of, place
 from sartor.papers.reproduce.runs import job_of
 from sartor.papers.reproduce.workload import multiplications, seconds
-from sartor.run.assemble import resolve
+from sartor.run.complete import resolve
 from sartor.run.recipe import Recipe
 
 WANTED = {

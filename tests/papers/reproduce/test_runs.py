@@ -20,7 +20,7 @@ from sartor.papers.reproduce.mapping import TableColumn
 from sartor.papers.reproduce.runs import FinishedRuns
 from sartor.papers.reproduce.table import ColumnRuns
 from sartor.papers.reproduce.values import HIGHER
-from sartor.run.assemble import clients_of
+from sartor.run.complete import clients_of
 from sartor.run.play import play_recipe
 from sartor.run.recipe import Recipe
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sartor.run.assemble import resolve, to_the_end
+from sartor.run.complete import resolve, to_the_end
 from sartor.run.recipe import Recipe
 
 TABLE: dict[str, Any] = {"data": "t.csv", "target": "y", "method": "ditto"}
