@@ -140,7 +140,7 @@ class Stack:
         return torch.from_numpy((drawn[:, 0] >> np.uint64(2)).astype(np.int64)).to(self.data.x.device)
 
     def _inputs(self, rows: Tensor) -> Tensor:
-        x = self.data.x.index_select(0, rows.view(-1))
+        x = self.data.x.index_select(0, rows.reshape(-1))
         return x.view(rows.shape + x.shape[1:])
 
     def grad(self, theta: Tensor, batch: Batch) -> Tensor:
