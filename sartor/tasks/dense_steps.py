@@ -138,7 +138,8 @@ def _add_bias(b, slope, anchor, pull):
     """b += pull (anchor − b), then its slopes."""
     for o in range(len(b)):
         b[o] += pull * (anchor[o] - b[o])
-        for s in range(len(slope)):
+    for s in range(len(slope)):
+        for o in range(len(b)):
             b[o] += slope[s, o]
 
 
@@ -182,29 +183,36 @@ def _outputs(W, b, X, rows, out, relu):
 
 
 def _add_products(C, G, across, along, X, rows, anchor, pull):
-    """C += pull (anchor − C), then C += G X[rows], where G's element (o, s) is at o·across + s·along. Two rows of C and
-    four of X at a time."""
-    (m, d), terms = C.shape, len(rows)
-    g = np.zeros((2, (terms + 3) // 4 * 4), C.dtype)  # a row of X that is not there counts 0
-    for o in range(0, m, 2):
-        for row in range(o, min(o + 2, m)):
-            for s in range(terms):
-                g[row - o, s] = G[row * across + s * along]
-            if pull != 0:
-                w0, a = C[row], anchor[row]
+    """C += pull (anchor − C), then C += G X[rows], where G's element (o, s) is at o·across + s·along. Four rows of C (or
+    one) and four of X at a time; a row of X that is not there counts 0."""
+    (m, d), terms, zero = C.shape, len(rows), C.dtype.type(0)
+    fours = m // 4 * 4
+    for block in range(fours // 4 + m - fours):
+        o = block * 4 if block * 4 < fours else block + fours - fours // 4
+        if pull != 0:
+            for row in range(o, o + 4 if o < fours else o + 1):
                 for j in range(d):
-                    w0[j] += pull * (a[j] - w0[j])
-        w0 = C[o]
+                    C[row, j] += pull * (anchor[row, j] - C[row, j])
         for s in range(0, terms, 4):
-            x0, x1 = X[rows[s]], X[rows[min(s + 1, terms - 1)]]
-            x2, x3 = X[rows[min(s + 2, terms - 1)]], X[rows[min(s + 3, terms - 1)]]
-            g0, g1, g2, g3 = g[0, s], g[0, s + 1], g[0, s + 2], g[0, s + 3]
-            if o + 1 < m:
-                w1 = C[o + 1]
-                h0, h1, h2, h3 = g[1, s], g[1, s + 1], g[1, s + 2], g[1, s + 3]
+            i, left = o * across + s * along, terms - 1 - s
+            n1, n2, n3 = min(1, left), min(2, left), min(3, left)
+            t1, t2, t3 = zero + (left > 0), zero + (left > 1), zero + (left > 2)
+            r0, r1, r2, r3 = rows[s], rows[s + n1], rows[s + n2], rows[s + n3]
+            k1, k2, k3 = n1 * along, n2 * along, n3 * along
+            a0, a1, a2, a3 = G[i], t1 * G[i + k1], t2 * G[i + k2], t3 * G[i + k3]
+            if o >= fours:
                 for j in range(d):
-                    w0[j] += (g0 * x0[j] + g1 * x1[j]) + (g2 * x2[j] + g3 * x3[j])
-                    w1[j] += (h0 * x0[j] + h1 * x1[j]) + (h2 * x2[j] + h3 * x3[j])
-            else:
-                for j in range(d):
-                    w0[j] += (g0 * x0[j] + g1 * x1[j]) + (g2 * x2[j] + g3 * x3[j])
+                    C[o, j] += (a0 * X[r0, j] + a1 * X[r1, j]) + (a2 * X[r2, j] + a3 * X[r3, j])
+                continue
+            i += across
+            b0, b1, b2, b3 = G[i], t1 * G[i + k1], t2 * G[i + k2], t3 * G[i + k3]
+            i += across
+            c0, c1, c2, c3 = G[i], t1 * G[i + k1], t2 * G[i + k2], t3 * G[i + k3]
+            i += across
+            d0, d1, d2, d3 = G[i], t1 * G[i + k1], t2 * G[i + k2], t3 * G[i + k3]
+            for j in range(d):
+                x0, x1, x2, x3 = X[r0, j], X[r1, j], X[r2, j], X[r3, j]
+                C[o, j] += (a0 * x0 + a1 * x1) + (a2 * x2 + a3 * x3)
+                C[o + 1, j] += (b0 * x0 + b1 * x1) + (b2 * x2 + b3 * x3)
+                C[o + 2, j] += (c0 * x0 + c1 * x1) + (c2 * x2 + c3 * x3)
+                C[o + 3, j] += (d0 * x0 + d1 * x1) + (d2 * x2 + d3 * x3)
