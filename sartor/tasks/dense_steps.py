@@ -183,8 +183,8 @@ def _outputs(W, b, X, rows, out, relu):
 
 
 def _add_products(C, G, across, along, X, rows, anchor, pull):
-    """C += pull (anchor − C), then C += G X[rows], where G's element (o, s) is at o·across + s·along. Four rows of C (or
-    one) and four of X at a time; a row of X that is not there counts 0."""
+    """C += pull (anchor − C), then C += G X[rows], where G's element (o, s) lies at o·across + s·along. Four rows of C
+    (or one) and four of X at a time; a row of X that is not there counts 0."""
     (m, d), terms, zero = C.shape, len(rows), C.dtype.type(0)
     fours = m // 4 * 4
     for block in range(fours // 4 + m - fours):
