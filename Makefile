@@ -6,11 +6,13 @@ READY := .venv/ready
 .PHONY: setup demo test test-all check clean
 setup: $(READY)
 
-# Compiled at installation: where bytecode cannot be written later (most containers), every start would compile anew.
+# Compiled at installation: where bytecode cannot be written later (most containers), every start would compile anew. And
+# one round, so that Numba has compiled the steps of networks before somebody waits for them.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,fast,privacy,nvflare,ray,flower]'
 	$(BIN)/python -m compileall -q sartor
+	$(BIN)/sartor run --rounds 1 --quiet
 	touch $(READY)
 
 demo: setup
