@@ -7,12 +7,14 @@ READY := .venv/ready
 setup: $(READY)
 
 # Compiled at installation: where bytecode cannot be written later (most containers), every start would compile anew. And
-# one round, so that Numba has compiled the steps of networks before somebody waits for them.
+# one round of either precision, so that Numba has compiled the steps of networks before somebody waits for them; in
+# double precision the process that compiles them rounds last bits otherwise than those that read them later.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,fast,privacy,nvflare,ray,flower]'
 	$(BIN)/python -m compileall -q sartor
 	$(BIN)/sartor run --rounds 1 --quiet
+	$(BIN)/sartor run --rounds 1 --quiet --dtype float64
 	touch $(READY)
 
 demo: setup
