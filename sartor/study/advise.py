@@ -48,7 +48,7 @@ from .equal_work import equal_steps, with_steps
 
 INSIDE = (0.65, 0.15, 0.2)  # of what is not test data: to train on, to choose on, to score on
 CUTS, FEW_CUTS, MANY_ROWS = 5, 3, 5000  # with many rows chance does less, and each cut takes longer
-QUICK = 20_000_000  # rows times squared features, what a Newton step costs: with more, settings are tried one by one
+QUICK = 20_000_000  # what a Newton step may cost (`_newton_step`): with more, settings are tried one by one
 SURE = 0.05  # a p-value below this is called more than chance
 
 
@@ -324,7 +324,7 @@ def advise(
         base = base.replace(local_steps=equal_steps(stepping, samples[True][0]))
     advice = Advice(base, names, minutes, {m: [] for m in asked}, asked, regression=dataset.classes is None)
     advice.samples = np.mean([c.counts("test") for c in next(iter(samples.values()))], axis=0)
-    last, slow = 0.0, len(inside) * features**2 > QUICK
+    last, slow = 0.0, _newton_step(len(inside), len(names), features) > QUICK
     while advice.sweeps < trials:
         # The report at the end takes about as long as one cut of a sweep.
         if advice.sweeps and advice.seconds + last * (1 + 1 / cuts) > 60 * minutes:
@@ -377,6 +377,12 @@ def _look_at_test(
         for cell in step.table.cells:
             if cell.accuracy is not None and cell.loss is not None:
                 advice.test[here[cell.method]] = _score(cell.accuracy, cell.loss, dataset.classes, base.metric)
+
+
+def _newton_step(rows: int, clients: int, features: int) -> int:
+    """Products that everybody's Newton step takes: curvatures of all rows, and a factorisation for each client, which
+    is most of it where many clients have few rows."""
+    return (rows + clients * features) * features**2
 
 
 def _without_test(base: Recipe, dataset: Dataset) -> tuple[list[str], Dataset]:
