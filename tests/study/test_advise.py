@@ -195,6 +195,28 @@ def test_time_is_kept_and_every_method_has_the_same_trials(monkeypatch: pytest.M
     assert advice.tried["fedavg"][0].settings == {}  # its defaults
 
 
+def test_where_the_clients_factorisations_take_long_settings_are_tried_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step over these rows alone would pass as quick; with a matrix to factorise for each school it does not."""
+    together, try_ = list[int](), module._try
+
+    def counted(recipes: Any, samples: Any) -> list[dict[str, Any]]:
+        together.append(len(recipes))
+        return try_(recipes, samples)
+
+    path = schools(tmp_path)
+    data = load(path, target="score", client_key="school")
+    monkeypatch.setattr(module, "_try", counted)
+    monkeypatch.setattr(module, "spare_cores", lambda device: 0)
+    recipe = Recipe(data=str(path), target="score", client_key="school", columns="pooled")
+    for quick, expected in ((len(data) * data.x.shape[1] ** 2, 1), (module.QUICK, 2)):
+        together.clear()
+        monkeypatch.setattr(module, "QUICK", quick)
+        list(advise(recipe, data, ("local", "fednewton"), trials=2, cuts=2))
+        assert max(together) == expected
+
+
 def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = federation(alike=True, each=25)
     np.savez(tmp_path / "made.npz", x=data.x, y=data.y, h=data.keys)
