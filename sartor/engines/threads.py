@@ -1,4 +1,4 @@
-"""How many cores there are, and how many threads torch computes with."""
+"""How many cores there are for this process, and how many threads torch computes with."""
 
 from __future__ import annotations
 
@@ -9,9 +9,20 @@ from contextlib import contextmanager
 import torch
 
 
+_beside = 1  # processes that share the cores, this one among them
+
+
 def cores() -> int:
     """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, found // _beside)
+
+
+def share_cores(processes: int) -> int:
+    """So many processes play for one study from now on, this one among them; gives how many it were before."""
+    global _beside
+    before, _beside = _beside, processes
+    return before
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Cells of a study played ahead, on other cores.
 
-A small model keeps one core busy. So processes forked from this one play whole cells into files, from where they are
-taken as if an earlier call had finished them. Nothing else comes back: a cell that fails there is played here again,
+Runs that know nothing of each other keep all cores busier than one run does that is shared out among them. So processes
+forked from this one play whole cells into files, from where they are taken as if an earlier call had finished them. Nothing else comes back: a cell that fails there is played here again,
 and says why.
 """
 
@@ -19,14 +19,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from ..core import Engine
 from ..engines import forked
 from ..engines.local import LocalEngine
-from ..engines.threads import cores
+from ..engines.threads import cores, share_cores
+from ..run import memory
+from ..run.result import Result
 from ..storage import write_text
 
 Play = Callable[[], Iterator[object]]
@@ -48,6 +48,7 @@ class Ahead:
         self._before = torch.get_num_threads()
         self._limited = threadpool_limits(1)  # this process plays too: threads that wait would take the others' time
         torch.set_num_threads(1)
+        self._beside = share_cores(1 + processes)
         with warnings.catch_warnings():  # other threads of this process hold no lock that is needed there
             warnings.simplefilter("ignore", DeprecationWarning)
             for process in self.processes:
@@ -72,6 +73,7 @@ class Ahead:
             process.join()
         self._limited.restore_original_limits()
         torch.set_num_threads(self._before)
+        share_cores(self._beside)
 
     def _work(self, plays: Sequence[Play], parent: int) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, and ends this one
@@ -91,14 +93,20 @@ class Ahead:
         os._exit(0)
 
 
-def one_core(engine: Engine) -> bool:
-    """Whether a run with this engine keeps one core of this machine busy, and no more."""
-    return isinstance(engine, LocalEngine) and len(engine.cut(np.arange(engine.clients))) == 1
-
-
 def spare_cores(device: str = "cpu") -> int:
     """How many processes may play ahead of this one."""
     return cores() - 1 if device == "cpu" and forked.available() else 0
+
+
+def cores_for(example: Result) -> int:
+    """How many processes may play runs like this one beside this one: a core for each, and memory for all of them."""
+    run, free = example.run, memory.available()
+    if not isinstance(run.engine, LocalEngine):  # a cluster's workers are busy as it is
+        return 0
+    spare, there = spare_cores(run.problem.start.device.type), len(example.data)
+    wanted = memory.Wanted.of(run.method, run.problem.start, there, *run.method.init(run.problem), run.cohort)
+    each = wanted.memory(run.store is not None) + memory.of_data(example.data)
+    return spare if free is None else min(spare, max(0, free // each - 1))
 
 
 def in_order(calls: Sequence[Callable[[], Any]], processes: int) -> Generator[Any, None, None]:

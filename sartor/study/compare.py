@@ -29,7 +29,7 @@ from ..run.recipe import Recipe
 from ..run.result import Result, client_rows
 from ..spelling import split_compressor
 from ..storage import read_json, read_note, write_json
-from .ahead import Ahead, one_core, spare_cores
+from .ahead import Ahead, cores_for
 from .equal_work import equal_steps, with_steps
 from .references import MARK, REFERENCES, reference
 from .scenarios import PLAIN, Scenario
@@ -307,10 +307,10 @@ def _groups(jobs: Jobs, together: Mapping[str, int]) -> list[list[Job]]:
 def _played_ahead(
     jobs: Jobs, groups: Sequence[Sequence[Job]], now: int, folder: Path | None, result: Result, tasks: Tasks
 ) -> Ahead | None:
-    """Other cores for the groups behind this one, where a run keeps only one core busy; None: they are not needed."""
+    """Other cores for the groups behind this one; None: they are not needed."""
     recipe = next(iter(jobs.values()))[0]
-    spare = min(spare_cores(recipe.device), len(groups) - now - 1)
-    if folder is None or spare < 1 or recipe.workers is not None or not one_core(result.run.engine):
+    spare = min(cores_for(result), len(groups) - now - 1)
+    if folder is None or spare < 1 or recipe.workers is not None:
         return None
     made = Ahead([partial(_unfinished, {job: jobs[job] for job in group}, folder, tasks) for group in groups], spare)
     for done in range(now + 1):

@@ -34,7 +34,7 @@ from ..run.recipe import Recipe
 from ..run.result import Result
 from ..seeds import stream
 from ..storage import read_json, write_json
-from .ahead import in_order, one_core, spare_cores
+from .ahead import cores_for, in_order, spare_cores
 from .equal_work import equal_steps, with_steps
 
 SAMPLERS = ("grid", "random", "tpe")
@@ -241,12 +241,12 @@ Some = list[dict[str, Any]]  # settings that are tried together
 def _played(tuning: Tuning, clients: Sequence[Clients], known: Known) -> Iterator[tuple[str, Some, list[Trial]]]:
     """A method, some of its settings and the trials of those that are new, until every method has had its budget.
 
-    Where a run keeps one core busy, other cores make the next trials; TPE cannot know them, as it goes by those before.
+    Each core makes a trial of its own; TPE cannot know the next ones, as it goes by those before.
     """
     base, parts, spare = tuning.base, list[tuple[str, Recipe, Some]](), spare_cores(tuning.base.device)
     for method in tuning.trials:
         recipe = with_steps(base.replace(method=method, settings=dict(tuning.fixed.get(method, {}))), base.local_steps)
-        engine = assemble(recipe, clients[0]).run.engine  # whatever can be refused is refused before the first trial
+        example = assemble(recipe, clients[0])  # whatever can be refused is refused before the first trial
         asked = propose(tuning.sampler, tuning.ranges(method), tuning.budget, tuning.trials[method], method)
         many = 1 if tuning.sampler == "tpe" else trials_at_once(recipe, clients)
         tuning.together[method] = min(many, tuning.budget) * len(clients)
@@ -257,7 +257,7 @@ def _played(tuning: Tuning, clients: Sequence[Clients], known: Known) -> Iterato
             continue
         every = list(asked)
         parts += [(method, recipe, every[first : first + many]) for first in range(0, len(every), many)]
-        spare = spare if one_core(engine) and recipe.workers is None else 0
+        spare = min(spare, cores_for(example)) if recipe.workers is None else 0
     calls = [
         partial(_try, recipe, [s for s in some if (method, _text(s)) not in known], tuning.seeds, clients)
         for method, recipe, some in parts
