@@ -14,6 +14,7 @@ import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -55,7 +56,26 @@ def orders(
     seed: int | np.ndarray, purpose: str, round: int, clients: np.ndarray, counts: np.ndarray, epochs: np.ndarray
 ) -> np.ndarray:
     """[most epochs, c, n] a permutation of 0..counts[i] − 1 for each of a client's `epochs` [c]; what follows it, and
-    what comes after its last epoch, is padding."""
+    what comes after its last epoch, is padding. Small ones are kept: all methods of a comparison draw the same."""
+    if isinstance(seed, int) and len(clients) * int(counts.max()) * int(epochs.max()) <= _SMALL:
+        return _kept(seed, purpose, round, *(v.astype(np.int64).tobytes() for v in (clients, counts, epochs)))
+    return _orders(seed, purpose, round, clients, counts, epochs)
+
+
+_SMALL = 1 << 14  # numbers of an order that is kept ...
+_MANY = 512  # ... and how many are: 64 MiB at most
+
+
+@lru_cache(maxsize=_MANY)
+def _kept(seed: int, purpose: str, round: int, *each: bytes) -> np.ndarray:
+    drawn = _orders(seed, purpose, round, *(np.frombuffer(v, np.int64) for v in each))
+    drawn.flags.writeable = False
+    return drawn
+
+
+def _orders(
+    seed: int | np.ndarray, purpose: str, round: int, clients: np.ndarray, counts: np.ndarray, epochs: np.ndarray
+) -> np.ndarray:
     drawn = np.zeros((int(epochs.max()), len(clients), int(counts.max())), dtype=np.int64)
     for epoch in range(len(drawn)):  # small clients have the most of them
         here = np.flatnonzero(epochs > epoch)

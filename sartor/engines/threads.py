@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 import torch
 
-
 _beside = 1  # processes that share the cores, this one among them
 
 

@@ -1,8 +1,8 @@
 """Cells of a study played ahead, on other cores.
 
 Runs that know nothing of each other keep all cores busier than one run does that is shared out among them. So processes
-forked from this one play whole cells into files, from where they are taken as if an earlier call had finished them. Nothing else comes back: a cell that fails there is played here again,
-and says why.
+forked from this one play whole cells into files, from where they are taken as if an earlier call had finished them.
+Nothing else comes back: a cell that fails there is played here again, and says why.
 """
 
 from __future__ import annotations
