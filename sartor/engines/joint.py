@@ -169,7 +169,7 @@ class Joint:
                 visits = self.visits[places] + (stage == "train")
                 stack = Stack(self.task, self.data, at[here], visits.to(self.data.x.device), round, seeds[here])
                 stack.ids, stack.clients, stack.layers = ids[here], self.engines[0].clients, self.layers
-                stack.share = self.shares[places, None]
+                stack.share, stack.mixes = self.shares[places, None], any(engine.mixes for engine in self.engines)
                 method = self._method(numbers, which[here])
                 state, model = rows_of(self.states, places), None if shared is None else shared[rows]
                 new, message = computed(method, stage, state, rows_of(down, rows), model, stack)

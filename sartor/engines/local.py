@@ -61,6 +61,7 @@ class LocalEngine:
         self.stacks: tuple[int, ...] = ()  # where all whose data are here are asked: how they are cut, if not by itself
         self.store = store
         self.most_steps: int | None = None  # of a client in a round, where somebody else decides on the method
+        self.mixes = True  # whether mixtures of both models are scored: nobody takes one where nothing is chosen by
         self.workers = min(workers, max(1, self.clients)) if workers else min(_SIDE_BY_SIDE, cores())
         empty: Empty = forked.shared if self.workers > 1 and data.x.device.type == "cpu" else torch.empty
         self.states = {k: Rows(self.clients, v).at(store, f"client-{k}", empty) for k, v in start.items()}
@@ -186,7 +187,7 @@ class LocalEngine:
         task = self._tasks.get()
         try:
             stack = Stack(task, self.data, ids, visits.to(self.data.x.device), round, self.seed)
-            stack.most_steps = self.most_steps
+            stack.most_steps, stack.mixes = self.most_steps, self.mixes
             return self._at(stage, round, state, down, shared, stack)
         finally:
             self._tasks.put(task)
@@ -290,16 +291,19 @@ def _evaluated(method: Method, state: State, down: State, shared: Tensor | None,
 def _judged(personal: Tensor | None, shared: Tensor | None, stack: Stack) -> Iterator[tuple[str, Judged]]:
     """The models that a client may be served with, by name, and how good they are. Two are not mixed where each has its
     own statistics of batch normalisation, or where a client remembers samples for the personal one."""
-    if personal is not None and shared is not None and stack.mixes_outputs:
+    mixed = stack.mixes and personal is not None and shared is not None
+    if mixed and stack.mixes_outputs:
+        assert personal is not None and shared is not None
         yield from zip(SHARES, stack.judged_mixtures(personal, shared, SHARES.values()), strict=True)
         return
-    whole = stack.task.has_statistics or stack.task.neighbours is not None
+    mixed = mixed and not stack.task.has_statistics and stack.task.neighbours is None
     for name, share in SHARES.items():
         if share == 1.0 and personal is not None:
             yield name, stack.judged(personal)
         elif share == 0.0 and shared is not None:
             yield name, stack.forgetful().judged(shared)
-        elif personal is not None and shared is not None and 0.0 < share < 1.0 and not whole:
+        elif mixed and 0.0 < share < 1.0:
+            assert personal is not None and shared is not None
             yield name, stack.judged(torch.lerp(shared, personal, share))
 
 

@@ -65,6 +65,7 @@ class Stack:
         self.visits = visits
         self.samples = torch.as_tensor(self.counts, device=data.x.device)
         self.most_steps: int | None = None  # of a client in this round; none: as many as the method likes
+        self.mixes = True  # whether mixtures of the personal and the global model are scored, too
         self._work, self._places = _Work(len(ids)), np.arange(len(ids))
         self._one_layer: _Counted | _CountedShared | None = None  # what `objective` has gathered
         self._orders: dict[tuple[int, int], tuple[np.ndarray, tuple[Tensor, Tensor, Tensor]]] = {}

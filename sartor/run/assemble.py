@@ -227,6 +227,8 @@ def prepare(
     store = None if execution.store == "memory" or folder is None else folder / "state" / "rows"
     memory.check(method, problem.start, len(clients), server, start, cohort, store is not None)
     engine = _engine(execution, played, task, seen, start, seed, store, folder)
+    if isinstance(engine, LocalEngine):
+        engine.mixes = bool(there or evaluation.folds)
     run = Run(played, engine, problem, server, cohort, federation, store, report=evaluation.report, goal=goal(traffic))
     run.metric, run.training_loss = task.named_metric, evaluation.training_loss
     about = about or {}

@@ -145,7 +145,7 @@ def _add_bias(b, slope, anchor, pull):
 
 def _outputs(W, b, X, rows, out, relu):
     """out [b, m] = X[rows] Wᵀ + b, negative ones as 0 where `relu`. Four samples at a time, the last one again where
-    they are fewer."""
+    they are fewer; four outputs at a time, then two."""
     (m, d), size, zero = W.shape, len(rows), W.dtype.type(0)
     fours = m // 4 * 4
     for o in range(0, fours, 4):
@@ -167,15 +167,20 @@ def _outputs(W, b, X, rows, out, relu):
             out[s1, o], out[s1, o + 1], out[s1, o + 2], out[s1, o + 3] = b0, b1, b2, b3
             out[s2, o], out[s2, o + 1], out[s2, o + 2], out[s2, o + 3] = c0, c1, c2, c3
             out[s3, o], out[s3, o + 1], out[s3, o + 2], out[s3, o + 3] = d0, d1, d2, d3
-    for o in range(fours, m):
-        w0 = W[o]
+    for o in range(fours, m, 2):
+        o1 = min(o + 1, m - 1)
+        w0, w1 = W[o], W[o1]
         for s in range(0, size, 4):
             s1, s2, s3 = min(s + 1, size - 1), min(s + 2, size - 1), min(s + 3, size - 1)
             x0, x1, x2, x3 = X[rows[s]], X[rows[s1]], X[rows[s2]], X[rows[s3]]
             a0, b0, c0, d0 = zero, zero, zero, zero
+            a1, b1, c1, d1 = zero, zero, zero, zero
             for j in range(d):
-                a0, b0, c0, d0 = a0 + w0[j] * x0[j], b0 + w0[j] * x1[j], c0 + w0[j] * x2[j], d0 + w0[j] * x3[j]
+                p, q = w0[j], w1[j]
+                a0, b0, c0, d0 = a0 + p * x0[j], b0 + p * x1[j], c0 + p * x2[j], d0 + p * x3[j]
+                a1, b1, c1, d1 = a1 + q * x0[j], b1 + q * x1[j], c1 + q * x2[j], d1 + q * x3[j]
             out[s, o], out[s1, o], out[s2, o], out[s3, o] = a0, b0, c0, d0
+            out[s, o1], out[s1, o1], out[s2, o1], out[s3, o1] = a1, b1, c1, d1
     for s in range(size):
         for o in range(m):
             z = out[s, o] + b[o] if len(b) else out[s, o]
@@ -184,13 +189,14 @@ def _outputs(W, b, X, rows, out, relu):
 
 def _add_products(C, G, across, along, X, rows, anchor, pull):
     """C += pull (anchor − C), then C += G X[rows], where G's element (o, s) lies at o·across + s·along. Four rows of C
-    (or one) and four of X at a time; a row of X that is not there counts 0."""
+    (or two, or one) and four of X at a time; a row of X that is not there counts 0."""
     (m, d), terms, zero = C.shape, len(rows), C.dtype.type(0)
-    fours = m // 4 * 4
-    for block in range(fours // 4 + m - fours):
-        o = block * 4 if block * 4 < fours else block + fours - fours // 4
+    o, height = 0, 4
+    while o < m:
+        while height > m - o:
+            height //= 2
         if pull != 0:
-            for row in range(o, o + 4 if o < fours else o + 1):
+            for row in range(o, o + height):
                 for j in range(d):
                     C[row, j] += pull * (anchor[row, j] - C[row, j])
         for s in range(0, terms, 4):
@@ -200,12 +206,18 @@ def _add_products(C, G, across, along, X, rows, anchor, pull):
             r0, r1, r2, r3 = rows[s], rows[s + n1], rows[s + n2], rows[s + n3]
             k1, k2, k3 = n1 * along, n2 * along, n3 * along
             a0, a1, a2, a3 = G[i], t1 * G[i + k1], t2 * G[i + k2], t3 * G[i + k3]
-            if o >= fours:
+            if height == 1:
                 for j in range(d):
                     C[o, j] += (a0 * X[r0, j] + a1 * X[r1, j]) + (a2 * X[r2, j] + a3 * X[r3, j])
                 continue
             i += across
             b0, b1, b2, b3 = G[i], t1 * G[i + k1], t2 * G[i + k2], t3 * G[i + k3]
+            if height == 2:
+                for j in range(d):
+                    x0, x1, x2, x3 = X[r0, j], X[r1, j], X[r2, j], X[r3, j]
+                    C[o, j] += (a0 * x0 + a1 * x1) + (a2 * x2 + a3 * x3)
+                    C[o + 1, j] += (b0 * x0 + b1 * x1) + (b2 * x2 + b3 * x3)
+                continue
             i += across
             c0, c1, c2, c3 = G[i], t1 * G[i + k1], t2 * G[i + k2], t3 * G[i + k3]
             i += across
@@ -216,3 +228,4 @@ def _add_products(C, G, across, along, X, rows, anchor, pull):
                 C[o + 1, j] += (b0 * x0 + b1 * x1) + (b2 * x2 + b3 * x3)
                 C[o + 2, j] += (c0 * x0 + c1 * x1) + (c2 * x2 + c3 * x3)
                 C[o + 3, j] += (d0 * x0 + d1 * x1) + (d2 * x2 + d3 * x3)
+        o += height

@@ -20,9 +20,6 @@ from .frozen import shared_copy
 
 _NONE = 4  # no pixel passes the ReLU
 _ZERO = np.float32(0)  # of a type that no other is widened by
-# oneDNN's convolutions with so many inputs to an output are a fifth faster with channels first, thinner ones up to six
-# times slower: measured from 1 × 5 × 5 to 64 × 3 × 3.
-_WIDE = 800
 
 
 def fused(model: nn.Module) -> nn.Module:
@@ -31,13 +28,8 @@ def fused(model: nn.Module) -> nn.Module:
     for parent in [m for m in model.modules() if isinstance(m, nn.Sequential)]:
         for i in range(len(parent) - 1):
             if _is_half(parent[i]) and isinstance(parent[i + 1], nn.ReLU):
-                wide = i + 2 < len(parent) and _is_wide(parent[i + 2])
-                parent[i], parent[i + 1] = PoolReLU(channels_first=wide), nn.Identity()
+                parent[i], parent[i + 1] = PoolReLU(), nn.Identity()
     return model
-
-
-def _is_wide(layer: nn.Module) -> bool:
-    return isinstance(layer, nn.Conv2d) and layer.groups == 1 and layer.weight[0].numel() >= _WIDE
 
 
 def _is_half(layer: nn.Module) -> bool:
@@ -49,19 +41,14 @@ def _is_half(layer: nn.Module) -> bool:
 
 
 class PoolReLU(nn.Module):
-    """relu(max_pool2d(x, 2)), laid out in memory for what follows."""
-
-    def __init__(self, channels_first: bool = False) -> None:
-        super().__init__()
-        self.channels_first = channels_first
+    """relu(max_pool2d(x, 2)), with channels last in memory."""
 
     def forward(self, x: Tensor) -> Tensor:
         even = x.dim() == 4 and x.shape[2] % 2 == 0 and x.shape[3] % 2 == 0
-        if even and x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and x.requires_grad:
+        if even and x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):
             out: Tensor = _PoolReLU.apply(x)  # type: ignore[no-untyped-call]
-        else:
-            out = F.relu(F.max_pool2d(x, 2))
-        return out.contiguous() if self.channels_first else out
+            return out
+        return F.relu(F.max_pool2d(x, 2))
 
 
 class _PoolReLU(torch.autograd.Function):

@@ -380,7 +380,8 @@ class ModelTask:
 
     def _scored(self, params: list[Tensor], x: Tensor, weight: Tensor, key: Tensor, own: State) -> Tensor:
         """One model's outputs [b, k] on inputs [b, ...]."""
-        return self._one_output(params, _channels_last(x), weight, key, own, self._scoring_alone)
+        x = x if self.dense is not None else _channels_last(x)
+        return self._one_output(params, x, weight, key, own, self._scoring_alone)
 
     def features(self, theta: Tensor, x: Tensor, statistics: State | None = None) -> Tensor:
         """What the last layer is given [a, b, p], random layers off; only where models remember samples."""

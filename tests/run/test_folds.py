@@ -138,3 +138,17 @@ def test_folds_of_a_linear_model_are_played_in_lockstep(monkeypatch: pytest.Monk
     assert groups == [4] and stacked.run.counts == alone.run.counts and stacked.run.bytes_up == alone.run.bytes_up
     for name, value in alone.scores.items():
         np.testing.assert_allclose(stacked.scores[name], value, rtol=1e-6, atol=1e-6, err_msg=name)
+
+
+def test_mixtures_are_scored_where_something_says_which_to_take() -> None:
+    """By validation samples, or by folds; where there are neither everyone takes its personal model."""
+    clients = sized()
+    without = folds.whole(clients)
+
+    def models(data: Clients, times: int = 0) -> set[str]:
+        result = st.fit(METHOD, layers(5, 3), data, rounds=1, evaluation=st.Evaluation(folds=times))
+        return {key.split("/")[0] for key in result.scores if key.endswith("/test/accuracy")} - {"chosen"}
+
+    mixtures = {"mix75", "mix50", "mix25"}
+    assert models(without) == {"personal", "global"}
+    assert models(clients) == models(without, 2) == {"personal", "global"} | mixtures
