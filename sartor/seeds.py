@@ -57,33 +57,37 @@ def orders(
 ) -> np.ndarray:
     """[most epochs, c, n] a permutation of 0..counts[i] − 1 for each of a client's `epochs` [c]; what follows it, and
     what comes after its last epoch, is padding. Small ones are kept: all methods of a comparison draw the same."""
-    if isinstance(seed, int) and len(clients) * int(counts.max()) * int(epochs.max()) <= _SMALL:
-        return _kept(seed, purpose, round, *(v.astype(np.int64).tobytes() for v in (clients, counts, epochs)))
-    return _orders(seed, purpose, round, clients, counts, epochs)
-
-
-_SMALL = 1 << 14  # numbers of an order that is kept ...
-_MANY = 512  # ... and how many are: 64 MiB at most
-
-
-@lru_cache(maxsize=_MANY)
-def _kept(seed: int, purpose: str, round: int, *each: bytes) -> np.ndarray:
-    drawn = _orders(seed, purpose, round, *(np.frombuffer(v, np.int64) for v in each))
-    drawn.flags.writeable = False
-    return drawn
-
-
-def _orders(
-    seed: int | np.ndarray, purpose: str, round: int, clients: np.ndarray, counts: np.ndarray, epochs: np.ndarray
-) -> np.ndarray:
     drawn = np.zeros((int(epochs.max()), len(clients), int(counts.max())), dtype=np.int64)
     for epoch in range(len(drawn)):  # small clients have the most of them
         here = np.flatnonzero(epochs > epoch)
-        at = np.arange(int(counts[here].max()))
-        keys = hashes(seed if isinstance(seed, int) else seed[here], purpose, round, clients[here], (epoch << 32) + at)
-        keys[at >= counts[here, None]] = np.uint64(0xFFFFFFFFFFFFFFFF)
-        drawn[epoch, here, : len(at)] = np.argsort(keys, axis=-1)
+        who, sizes = clients[here], counts[here]
+        if isinstance(seed, int) and len(here) * int(sizes.max()) <= _SMALL:
+            found = _kept(seed, purpose, round, epoch, *(v.astype(np.int64).tobytes() for v in (who, sizes)))
+        else:
+            found = _shuffled(seed if isinstance(seed, int) else seed[here], purpose, round, epoch, who, sizes)
+        drawn[epoch, here, : found.shape[1]] = found
     return drawn
+
+
+_SMALL = 1 << 14  # numbers of an epoch's orders that are kept, in two bytes each ...
+_MANY = 1 << 12  # ... and how many of them: 128 MiB at most
+
+
+@lru_cache(maxsize=_MANY)
+def _kept(seed: int, purpose: str, round: int, epoch: int, clients: bytes, counts: bytes) -> np.ndarray:
+    each = (np.frombuffer(v, np.int64) for v in (clients, counts))
+    return _shuffled(seed, purpose, round, epoch, *each).astype(np.int16)
+
+
+def _shuffled(
+    seed: int | np.ndarray, purpose: str, round: int, epoch: int, clients: np.ndarray, counts: np.ndarray
+) -> np.ndarray:
+    """[c, n] one epoch's order of each of these clients."""
+    at = np.arange(int(counts.max()))
+    keys = hashes(seed, purpose, round, clients, (epoch << 32) + at)
+    keys[at >= counts[:, None]] = np.uint64(0xFFFFFFFFFFFFFFFF)
+    order: np.ndarray = np.argsort(keys, axis=-1)
+    return order
 
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)

@@ -66,9 +66,10 @@ def write_text(path: Path, text: str, durable: bool = True) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON atomically; NaN and Inf are refused, never written."""
-    write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
+    """Write JSON atomically; NaN and Inf are refused, never written. Without an indent it is one line, which is written
+    six times as fast: for what nobody reads by eye."""
+    write_text(path, json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_json(path: Path, shape: Any = Any) -> Any:

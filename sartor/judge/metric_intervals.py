@@ -9,7 +9,6 @@ one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 
 import numpy as np
 
@@ -20,7 +19,6 @@ LEVEL = 0.95
 MOST, LEAST = 1000, 100  # resamples
 _WORK = 1 << 25  # samples times classes times resamples
 _AT_ONCE = 1 << 21  # numbers that are held at once
-_LONG = 128  # numbers in a row that is worth a call of its own
 _OF_CLIENTS = 20_000  # resamples of all clients together, where each has intervals of its own
 
 
@@ -132,11 +130,10 @@ def _ranked(positive: np.ndarray, score: np.ndarray, w: np.ndarray, total: np.nd
     ranked, mine = score[order], positive[order]
     step = np.concatenate([[0], np.cumsum(ranked[1:] != ranked[:-1])])
     steps = np.unique(step[mine])
-    until = _running_sums(w[order])  # weight down to each sample
-    first, last = np.searchsorted(step, steps), np.searchsorted(step, steps, side="right") - 1
-    before, reached = until[first] - w[order[first]], until[last]
+    first, last = np.searchsorted(step, steps), np.searchsorted(step, steps, side="right")
+    before, reached = _sums_up_to(w[order], first, last)
     ours = np.add.reduceat(w[order[mine]], np.searchsorted(step[mine], steps), axis=0)
-    above = _running_sums(ours)
+    above = np.cumsum(ours, 0)
     true = above[-1]
     wrong = (before - (above - ours)) + (reached - before - ours) / 2  # others that are ranked above, ties by half
     auroc = 1 - (ours * wrong).sum(0) / (true * (total - true))
@@ -144,12 +141,10 @@ def _ranked(positive: np.ndarray, score: np.ndarray, w: np.ndarray, total: np.nd
     return auroc, np.where(true < total, auprc, np.nan)
 
 
-def _running_sums(rows: np.ndarray) -> np.ndarray:
-    """The sums [n, b] of each row and those before it. NumPy goes down one column after the other, far through memory;
-    where rows are long, adding row to row is several times as fast."""
-    if rows.shape[1] < _LONG:
-        return np.cumsum(rows, 0)
-    out = np.array(rows)
-    for above, row in pairwise(out):
-        row += above
-    return out
+def _sums_up_to(rows: np.ndarray, *places: np.ndarray) -> list[np.ndarray]:
+    """The sums [p, b] of all rows before each of these places. What lies between two of them is added up first, as few
+    of many rows are asked for."""
+    cuts = np.unique(np.concatenate([[0, len(rows)], *places]))
+    sums = np.zeros((len(cuts), rows.shape[1]))
+    np.cumsum(np.add.reduceat(rows, cuts[:-1], axis=0), 0, out=sums[1:])
+    return [sums[np.searchsorted(cuts, at)] for at in places]

@@ -405,7 +405,7 @@ class Result:
         if (xi := self._common("collaboration")) is not None:
             write_json(folder / "collaboration.json", {"names": self.data.names, "weights": xi.double().tolist()})
         if self.measured is not None:
-            write_json(folder / "metrics.json", self.measured)
+            write_json(folder / "metrics.json", self.measured, indent=None)
         if self.decisions is not None:
             rows = [{"name": n, **d.plain()} for n, d in zip(self.data.names, self.decisions, strict=True)]
             asked = {k: self.settings[k] for k in ("calibrate", "threshold")}

@@ -455,7 +455,7 @@ def _reference_cell(name: str, plain: Recipe, clients: Clients, folder: Path | N
         place = folder / cell_name(name, seed, PLAIN)
         write_json(place / "clients.json", client_rows(seen, scores, np.zeros(len(seen), dtype=bool), chosen=model))
         table = metric_table({"chosen": found.predicted}, seen.names, class_names(seen), seed)
-        write_json(place / "metrics.json", table)
+        write_json(place / "metrics.json", table, indent=None)
         write_json(place / "summary.json", summary)
     return Cell(name, seed, PLAIN, summary, found.scores["accuracy"], seen.names)
 
