@@ -156,7 +156,12 @@ $(PEERS): constraints.txt
 	.venv-bench/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[fast]'
 	touch $(PEERS)
 
-bench: setup $(PEERS)
+# The version before runs went together, for benchmarks/before.py.
+BEFORE := build/before
+$(BEFORE):
+	git worktree add --force --detach $(BEFORE) 2ce6e0c
+
+bench: setup $(PEERS) $(BEFORE)
 	$(BIN)/python benchmarks/run.py --peers .venv-bench/bin/python
 
 # Fails when a recorded ratio has dropped by more than 30%.

@@ -1,6 +1,6 @@
 """What people play - settings on folds, the demo, a tuning - against the same by the version before runs went together.
 
-    git worktree add build/before 7d6c0d3^
+    make build/before        # that version, in a folder of its own
     SARTOR_DATA=FOLDER python benchmarks/before.py build/before
 
 Either version is a process of its own that plays on all cores what its users would: 20 settings on 5 cuts of the

@@ -23,6 +23,7 @@ OURS = {
     "roofline": ["roofline.py"],
     "scaling": ["scaling.py"],
     "lockstep": ["lockstep.py"],
+    "against the version before": ["before.py", "build/before"],
     "Ray": ["ray_actors.py"],
     "Ray on two nodes": ["ray_nodes.py"],
     "secure aggregation": ["secure_aggregation.py"],

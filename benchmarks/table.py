@@ -15,7 +15,9 @@ INTRODUCTION = {
     "workers": "Seconds per round; theirs is one worker; ratio = one worker / two.",
     "scaling": "Seconds per round, no evaluation.",
     "lockstep": "Processor seconds of 100 runs of each method (20 settings on 5 cuts); theirs is one by one; ratio = "
-    "one by one / together. The demo: seconds.",
+    "one by one / together. The demo and tunings: seconds.",
+    "against the version before": "Seconds of what people play, on all cores; theirs is the same by the version before "
+    "runs went together (benchmarks/before.py); ratio = theirs / ours.",
     "Ray": "Seconds per round; ours is the local engine with two workers, theirs Ray with two actors on this machine, "
     "which write all states to disk; ratio = Ray / local.",
     "Ray on two nodes": "Seconds per round; two nodes with an actor each, in two network namespaces; ours is Ray, "
