@@ -133,6 +133,7 @@ class Joint:
 
     def __init__(self, engines: Sequence[LocalEngine]) -> None:
         self.engines, self.task = list(engines), engines[0].task
+        self.mixes = any(engine.mixes for engine in engines)
         self.data, self.first = _joined([e.data for e in engines])
         self.seeds = words([e.seed for e in engines])
         counts = [e.data.counts("train") for e in engines]
@@ -169,7 +170,7 @@ class Joint:
                 visits = self.visits[places] + (stage == "train")
                 stack = Stack(self.task, self.data, at[here], visits.to(self.data.x.device), round, seeds[here])
                 stack.ids, stack.clients, stack.layers = ids[here], self.engines[0].clients, self.layers
-                stack.share, stack.mixes = self.shares[places, None], any(engine.mixes for engine in self.engines)
+                stack.share, stack.mixes = self.shares[places, None], self.mixes
                 method = self._method(numbers, which[here])
                 state, model = rows_of(self.states, places), None if shared is None else shared[rows]
                 new, message = computed(method, stage, state, rows_of(down, rows), model, stack)

@@ -291,19 +291,16 @@ def _evaluated(method: Method, state: State, down: State, shared: Tensor | None,
 def _judged(personal: Tensor | None, shared: Tensor | None, stack: Stack) -> Iterator[tuple[str, Judged]]:
     """The models that a client may be served with, by name, and how good they are. Two are not mixed where each has its
     own statistics of batch normalisation, or where a client remembers samples for the personal one."""
-    mixed = stack.mixes and personal is not None and shared is not None
-    if mixed and stack.mixes_outputs:
-        assert personal is not None and shared is not None
+    if personal is not None and shared is not None and stack.mixes and stack.mixes_outputs:
         yield from zip(SHARES, stack.judged_mixtures(personal, shared, SHARES.values()), strict=True)
         return
-    mixed = mixed and not stack.task.has_statistics and stack.task.neighbours is None
+    whole = not stack.mixes or stack.task.has_statistics or stack.task.neighbours is not None
     for name, share in SHARES.items():
         if share == 1.0 and personal is not None:
             yield name, stack.judged(personal)
         elif share == 0.0 and shared is not None:
             yield name, stack.forgetful().judged(shared)
-        elif mixed and 0.0 < share < 1.0:
-            assert personal is not None and shared is not None
+        elif personal is not None and shared is not None and 0.0 < share < 1.0 and not whole:
             yield name, stack.judged(torch.lerp(shared, personal, share))
 
 
