@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 AT_LEAST, AT_MOST = ">=", "<="
+_QUIET = 0.05  # seconds after which threads of the program before no longer spin, waiting for more of its work
 
 
 def seconds(program: Callable[[], object]) -> float:
@@ -33,10 +34,15 @@ def processor_seconds(program: Callable[[], object]) -> float:
 
 
 def take_turns(programs: Mapping[str, Callable[[], object]], repeats: int, warm_up: int = 1) -> dict[str, float]:
-    """The median time of each program over `repeats` calls: A, B, A, B, ...; the first `warm_up` turns do not count."""
+    """The median time of each program over `repeats` calls: A, B, A, B, ...; the first `warm_up` turns do not count.
+
+    PyTorch's threads go on spinning for some milliseconds after an operation. Unless all wait a little before each turn,
+    a short program pays for the threads of the one before.
+    """
     times: dict[str, list[float]] = {name: [] for name in programs}
     for turn in range(warm_up + repeats):
         for name, program in programs.items():
+            time.sleep(_QUIET)
             spent = seconds(program)
             if turn >= warm_up:
                 times[name].append(spent)

@@ -158,11 +158,8 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         b, t, _ = x.shape
         q, k, v = (part(x).view(b, t, self.heads, -1).transpose(1, 2) for part in (self.query, self.key, self.value))
-        scores = q @ k.mT / math.sqrt(q.shape[-1])
-        if self.causal:
-            later = torch.ones(t, t, dtype=torch.bool, device=x.device).triu(1)
-            scores = torch.where(later, -torch.inf, scores)
-        found: Tensor = self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, -1))
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        found: Tensor = self.out(seen.transpose(1, 2).reshape(b, t, -1))
         return found
 
 

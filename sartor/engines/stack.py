@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ _BATCH = 20  # samples of a minibatch, where a client has drawn none: those of t
 _NUMBERS = 1 << 24  # of samples' gradients in memory at a time
 _LAYERS = 8  # objectives of all samples that are kept from round to round
 _HELD = 1 << 22  # numbers of a part's samples that are gathered once for several passes
+_SMALL, _LAID_OUT = 1 << 16, 32  # samples of all epochs whose batches' places are kept, and for how many stacks
 _DISTANCES = 1 << 22  # to remembered samples, of one client at a time
 _STATISTICS = 2048  # training samples of each client behind its batch-normalisation statistics
 _JUDGED = ("validation", "test")
@@ -114,19 +116,14 @@ class Stack:
             if (held >= each).all():
                 return drawn
             each = np.maximum(held, each)
-        n, c = int(self.counts.max()), len(self.ids)
         order = orders(self.seed, f"batches {stream}", self.round, self.ids, self.counts, each)
-        # A client with few batches begins its next epoch at once.
-        epoch, batch = np.divmod(np.arange((each * per_epoch).max())[:, None], per_epoch)
-        place = batch[..., None] * size + np.arange(min(size, n))  # in its epoch; a wider batch would be padding
-        there = place < self.counts[:, None]
-        line = epoch.clip(max=len(order) - 1) * c + np.arange(c)
-        rows = order.reshape(-1, n)[line[..., None], place.clip(max=n - 1)] + self.data.bounds[self.at, :1]
-        valid = torch.from_numpy(there)
-        weight = (valid.to(self.data.x.dtype) / valid.sum(-1, keepdim=True).clamp(min=1)).to(self.data.x.device)
+        small = order.size <= _SMALL
+        laid_out = _laid_out if small else _laid_out.__wrapped__
+        at, there, weight = laid_out(self.counts.tobytes(), each.astype(np.int64).tobytes(), size, self.data.x.dtype)
+        rows = order.reshape(-1)[at] + self.data.bounds[self.at, :1]
         index = torch.from_numpy(np.where(there, rows, 0)).to(self.data.x.device)
         y = self.data.y[index]
-        drawn = index, y, self._class_weighted(y, weight).contiguous()
+        drawn = index, y, self._class_weighted(y, weight.to(self.data.x.device))
         self._orders[stream, size] = (each, drawn)
         return drawn
 
@@ -597,6 +594,22 @@ class _FullPasses:
             "the newton solver needs a linear model (linear, softmax, or svm with squared-hinge loss); got "
             f"{task.kind} loss on a model of {task.size} parameters; use lbfgs or sgd."
         )
+
+
+@lru_cache(maxsize=_LAID_OUT)
+def _laid_out(counts: bytes, each: bytes, size: int, dtype: torch.dtype) -> tuple[np.ndarray, np.ndarray, Tensor]:
+    """Of clients with so many samples, who go through them so often (`each` [c]), in batches of this size [batches, c,
+    size]: places in their orders [epochs, c, n], where there are samples at all, and weights. The same in every round."""
+    n_i, epochs = np.frombuffer(counts, np.int64), np.frombuffer(each, np.int64)
+    (n, c), per_epoch = (int(n_i.max()), len(n_i)), -(-n_i // size)
+    # A client with few batches begins its next epoch at once.
+    epoch, batch = np.divmod(np.arange((epochs * per_epoch).max())[:, None], per_epoch)
+    place = batch[..., None] * size + np.arange(min(size, n))  # in its epoch; a wider batch would be padding
+    there = place < n_i[:, None]
+    line = epoch.clip(max=int(epochs.max()) - 1) * c + np.arange(c)
+    valid = torch.from_numpy(there)
+    weight = valid.to(dtype) / valid.sum(-1, keepdim=True).clamp(min=1)
+    return line[..., None] * n + place.clip(max=n - 1), there, weight.contiguous()
 
 
 def _those(theta: Tensor, here: Tensor) -> Tensor:

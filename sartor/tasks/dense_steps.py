@@ -3,8 +3,8 @@ Numba).
 
 A step of a small network is so short that much of its time goes into copying batches, calling operations and fetching
 models from memory again. Here a client's model stays in the cache while its steps run through its samples where they
-lie, and what pulls it to its anchor is done on the way. Blocks of four by four outputs, whose sums stay in registers,
-make products of this size faster than a BLAS's. Used for linear layers with ReLU between them under cross-entropy,
+lie, and what pulls it to its anchor is done on the way; the next batch's are brought from memory meanwhile. Blocks of
+four by four outputs, whose sums stay in registers, make products of this size faster than a BLAS's. Used for linear layers with ReLU between them under cross-entropy,
 squared or hinge loss, if Numba is installed; tests hold it equal to dense_gradient.py.
 """
 
@@ -19,6 +19,8 @@ from .compiled import compiled
 LOSSES = {"cross-entropy": 0, "squared": 1, "hinge": 2}
 _NUMBERS = 200_000  # of a layer's inputs: more do not stay in the cache, and a BLAS is faster;
 _BATCH, _WIDE = 32, 100  # so it is for larger batches, unless layers are wide: measured
+_LINE = 64  # bytes of a line of the cache
+_LEAST, _LOG2 = -708.0, 1 / np.log(2.0)  # below it e to it is no normal number
 _FAST = frozenset({"reassoc", "contract", "nsz", "arcp"})  # NaN and Inf stay what they are
 
 
@@ -43,7 +45,7 @@ def descend_(
     if isinstance(lr, Tensor):  # a step is linear in the weights
         weight, lr = weight * lr, 1.0
     to = theta[:1] if anchor is None else anchor[:1] if anchor.stride(0) == 0 else anchor
-    compiled(_steps, _FAST, (_layers, _outputs, _loss_slope, _mask, _add_products, _add_bias))(
+    compiled(_steps, _FAST, (_layers, _aligned, _brought, _outputs, _exponentials, _loss_slope, _mask, _add_products, _add_bias))(
         LOSSES[loss], np.array(sizes), np.array(biases), _numpy(theta),
         _numpy(x.flatten(1) if x.dim() > 1 else x[:, None]), _numpy(rows), _numpy(y), _numpy(weight), takes, repeats,
         lr, kappa, _numpy(to),
@@ -79,10 +81,15 @@ def _steps(loss, sizes, biases, theta, X, rows, y, weight, takes, repeats, lr, k
     H = [np.empty((size, sizes[i + 1]), theta.dtype) for i in range(depth)]  # what layers give,
     G = [np.empty((size, sizes[i + 1]), theta.dtype) for i in range(depth)]  # and its slopes, times −lr and weights
     places = np.arange(max(size, sizes.max()))
+    W = [_aligned(sizes[i + 1], sizes[i], theta) for i in range(depth)]
+    brought = np.zeros(1, theta.dtype)
     for c in range(clients):
-        W, b = _layers(theta[c], sizes, biases)
+        lies, b = _layers(theta[c], sizes, biases)
+        for i in range(depth):
+            W[i][:, : sizes[i]] = lies[i]
         to_W, to_b = _layers(anchor[min(c, len(anchor) - 1)], sizes, biases)
         for t in range(takes[c]):
+            brought[0] += _brought(X, rows[t, c])
             for _ in range(repeats):
                 for i in range(depth):
                     x, at = (X, rows[t, c]) if i == 0 else (H[i - 1], places[:size])
@@ -97,6 +104,8 @@ def _steps(loss, sizes, biases, theta, X, rows, y, weight, takes, repeats, lr, k
                         _mask(G[i - 1].reshape(-1), x.reshape(-1))
                     _add_products(W[i], slope, 1, k, x, at, to_W[i], kappa[c])
                     _add_bias(b[i], G[i], to_b[i], kappa[c])
+        for i in range(depth):
+            lies[i][:] = W[i][:, : sizes[i]]
 
 
 def _layers(flat, sizes, biases):
@@ -110,17 +119,59 @@ def _layers(flat, sizes, biases):
     return W, b
 
 
+def _aligned(m, n, like):
+    """[m, n or a few more] numbers, each row of which begins where a line of the cache does."""
+    line = _LINE // like.itemsize
+    wide = -(-n // line) * line
+    room = np.empty(m * wide + line, like.dtype)
+    at = -(room.ctypes.data // like.itemsize) % line
+    return room[at : at + m * wide].reshape(m, wide)
+
+
+def _brought(X, rows):
+    """The sum of these rows, four at a time: a loop that does little else brings them fastest from memory."""
+    total, last = X.dtype.type(0), len(rows) - 1
+    for s in range(0, len(rows), 4):
+        x0, x1, x2, x3 = X[rows[s]], X[rows[min(s + 1, last)]], X[rows[min(s + 2, last)]], X[rows[min(s + 3, last)]]
+        for j in range(X.shape[1]):
+            total += (x0[j] + x1[j]) + (x2[j] + x3[j])
+    return total
+
+
+def _exponentials(v):
+    """e to each of these numbers, which are not above 0, in place: 2ⁿ times the series of what is left. The C library
+    takes one number at a time."""
+    for i in range(len(v)):
+        x = np.float64(v[i])
+        x = _LEAST if x < _LEAST else x  # NaN stays NaN
+        n = np.floor(x * _LOG2 + 0.5)
+        r = x - n / _LOG2
+        e = 1.0
+        for k in range(13, 0, -1):
+            e = 1.0 + e * r / k
+        bits = np.int64((np.int64(np.int32(n)) + 1023) << 52)  # of 2ⁿ
+        v[i] = e * bits.view(np.float64)
+
+
 def _loss_slope(loss, Z, y, weight, rate, out):
     """−rate · weight · ∂loss/∂Z."""
+    if loss == 0:
+        for s in range(len(Z)):
+            top = Z[s, 0]
+            for o in range(1, Z.shape[1]):
+                top = max(top, Z[s, o])
+            for o in range(Z.shape[1]):
+                out[s, o] = Z[s, o] - top
+        _exponentials(out.reshape(-1))
     for s in range(len(Z)):
         z, g, scale = Z[s], out[s], -rate * weight[s]
         if loss == 0:
-            top, total = z.max(), rate * 0
-            for o in range(len(z)):
-                g[o] = np.exp(z[o] - top)
+            total = g[0]
+            for o in range(1, len(g)):
                 total += g[o]
-            for o in range(len(z)):
-                g[o] *= scale / total
+            total = scale / total
+            for o in range(len(g)):
+                g[o] *= total
             g[int(y[s])] -= scale
         elif loss == 1:
             g[0] = scale * (z[0] - y[s])
@@ -145,42 +196,42 @@ def _add_bias(b, slope, anchor, pull):
 
 def _outputs(W, b, X, rows, out, relu):
     """out [b, m] = X[rows] Wᵀ + b, negative ones as 0 where `relu`. Four samples at a time, the last one again where
-    they are fewer; four outputs at a time, then two."""
-    (m, d), size, zero = W.shape, len(rows), W.dtype.type(0)
-    fours = m // 4 * 4
-    for o in range(0, fours, 4):
-        w0, w1, w2, w3 = W[o], W[o + 1], W[o + 2], W[o + 3]
+    they are fewer; five outputs at a time, or two where no more are left, the last one again, too."""
+    m, size, d, zero = W.shape[0], len(rows), X.shape[1], W.dtype.type(0)
+    o = 0
+    while o < m:
+        width = 5 if m - o > 2 else 2
+        o1, o2, o3, o4 = min(o + 1, m - 1), min(o + 2, m - 1), min(o + 3, m - 1), min(o + 4, m - 1)
+        w0, w1, w2, w3, w4 = W[o], W[o1], W[o2], W[o3], W[o4]
         for s in range(0, size, 4):
             s1, s2, s3 = min(s + 1, size - 1), min(s + 2, size - 1), min(s + 3, size - 1)
             x0, x1, x2, x3 = X[rows[s]], X[rows[s1]], X[rows[s2]], X[rows[s3]]
-            a0, a1, a2, a3 = zero, zero, zero, zero
-            b0, b1, b2, b3 = zero, zero, zero, zero
-            c0, c1, c2, c3 = zero, zero, zero, zero
-            d0, d1, d2, d3 = zero, zero, zero, zero
-            for j in range(d):
-                p, q, u, v = w0[j], w1[j], w2[j], w3[j]
-                a0, a1, a2, a3 = a0 + p * x0[j], a1 + q * x0[j], a2 + u * x0[j], a3 + v * x0[j]
-                b0, b1, b2, b3 = b0 + p * x1[j], b1 + q * x1[j], b2 + u * x1[j], b3 + v * x1[j]
-                c0, c1, c2, c3 = c0 + p * x2[j], c1 + q * x2[j], c2 + u * x2[j], c3 + v * x2[j]
-                d0, d1, d2, d3 = d0 + p * x3[j], d1 + q * x3[j], d2 + u * x3[j], d3 + v * x3[j]
-            out[s, o], out[s, o + 1], out[s, o + 2], out[s, o + 3] = a0, a1, a2, a3
-            out[s1, o], out[s1, o + 1], out[s1, o + 2], out[s1, o + 3] = b0, b1, b2, b3
-            out[s2, o], out[s2, o + 1], out[s2, o + 2], out[s2, o + 3] = c0, c1, c2, c3
-            out[s3, o], out[s3, o + 1], out[s3, o + 2], out[s3, o + 3] = d0, d1, d2, d3
-    for o in range(fours, m, 2):
-        o1 = min(o + 1, m - 1)
-        w0, w1 = W[o], W[o1]
-        for s in range(0, size, 4):
-            s1, s2, s3 = min(s + 1, size - 1), min(s + 2, size - 1), min(s + 3, size - 1)
-            x0, x1, x2, x3 = X[rows[s]], X[rows[s1]], X[rows[s2]], X[rows[s3]]
-            a0, b0, c0, d0 = zero, zero, zero, zero
-            a1, b1, c1, d1 = zero, zero, zero, zero
-            for j in range(d):
-                p, q = w0[j], w1[j]
-                a0, b0, c0, d0 = a0 + p * x0[j], b0 + p * x1[j], c0 + p * x2[j], d0 + p * x3[j]
-                a1, b1, c1, d1 = a1 + q * x0[j], b1 + q * x1[j], c1 + q * x2[j], d1 + q * x3[j]
-            out[s, o], out[s1, o], out[s2, o], out[s3, o] = a0, b0, c0, d0
+            a0, a1, a2, a3, a4 = zero, zero, zero, zero, zero
+            b0, b1, b2, b3, b4 = zero, zero, zero, zero, zero
+            c0, c1, c2, c3, c4 = zero, zero, zero, zero, zero
+            d0, d1, d2, d3, d4 = zero, zero, zero, zero, zero
+            if width == 2:
+                for j in range(d):
+                    p, q = w0[j], w1[j]
+                    a0, b0, c0, d0 = a0 + p * x0[j], b0 + p * x1[j], c0 + p * x2[j], d0 + p * x3[j]
+                    a1, b1, c1, d1 = a1 + q * x0[j], b1 + q * x1[j], c1 + q * x2[j], d1 + q * x3[j]
+            else:
+                for j in range(d):
+                    p, q, u, v, w = w0[j], w1[j], w2[j], w3[j], w4[j]
+                    x = x0[j]
+                    a0, a1, a2, a3, a4 = a0 + p * x, a1 + q * x, a2 + u * x, a3 + v * x, a4 + w * x
+                    x = x1[j]
+                    b0, b1, b2, b3, b4 = b0 + p * x, b1 + q * x, b2 + u * x, b3 + v * x, b4 + w * x
+                    x = x2[j]
+                    c0, c1, c2, c3, c4 = c0 + p * x, c1 + q * x, c2 + u * x, c3 + v * x, c4 + w * x
+                    x = x3[j]
+                    d0, d1, d2, d3, d4 = d0 + p * x, d1 + q * x, d2 + u * x, d3 + v * x, d4 + w * x
+                out[s, o4], out[s1, o4], out[s2, o4], out[s3, o4] = a4, b4, c4, d4
+                out[s, o3], out[s1, o3], out[s2, o3], out[s3, o3] = a3, b3, c3, d3
+                out[s, o2], out[s1, o2], out[s2, o2], out[s3, o2] = a2, b2, c2, d2
             out[s, o1], out[s1, o1], out[s2, o1], out[s3, o1] = a1, b1, c1, d1
+            out[s, o], out[s1, o], out[s2, o], out[s3, o] = a0, b0, c0, d0
+        o += width
     for s in range(size):
         for o in range(m):
             z = out[s, o] + b[o] if len(b) else out[s, o]
@@ -188,13 +239,12 @@ def _outputs(W, b, X, rows, out, relu):
 
 
 def _add_products(C, G, across, along, X, rows, anchor, pull):
-    """C += pull (anchor − C), then C += G X[rows], where G's element (o, s) lies at o·across + s·along. Four rows of C
+    """C += pull (anchor − C), then C += G X[rows], where G's element (o, s) lies at o·across + s·along. Five rows of C
     (or two, or one) and four of X at a time; a row of X that is not there counts 0."""
-    (m, d), terms, zero = C.shape, len(rows), C.dtype.type(0)
-    o, height = 0, 4
+    m, d, terms, zero = C.shape[0], min(C.shape[1], X.shape[1]), len(rows), C.dtype.type(0)
+    o = 0
     while o < m:
-        while height > m - o:
-            height //= 2
+        height = 5 if m - o >= 5 else 2 if m - o >= 2 else 1
         if pull != 0:
             for row in range(o, o + height):
                 for j in range(d):
@@ -222,10 +272,13 @@ def _add_products(C, G, across, along, X, rows, anchor, pull):
             c0, c1, c2, c3 = G[i], t1 * G[i + k1], t2 * G[i + k2], t3 * G[i + k3]
             i += across
             d0, d1, d2, d3 = G[i], t1 * G[i + k1], t2 * G[i + k2], t3 * G[i + k3]
+            i += across
+            e0, e1, e2, e3 = G[i], t1 * G[i + k1], t2 * G[i + k2], t3 * G[i + k3]
             for j in range(d):
                 x0, x1, x2, x3 = X[r0, j], X[r1, j], X[r2, j], X[r3, j]
                 C[o, j] += (a0 * x0 + a1 * x1) + (a2 * x2 + a3 * x3)
                 C[o + 1, j] += (b0 * x0 + b1 * x1) + (b2 * x2 + b3 * x3)
                 C[o + 2, j] += (c0 * x0 + c1 * x1) + (c2 * x2 + c3 * x3)
                 C[o + 3, j] += (d0 * x0 + d1 * x1) + (d2 * x2 + d3 * x3)
+                C[o + 4, j] += (e0 * x0 + e1 * x1) + (e2 * x2 + e3 * x3)
         o += height
