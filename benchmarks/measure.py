@@ -36,8 +36,8 @@ def processor_seconds(program: Callable[[], object]) -> float:
 def take_turns(programs: Mapping[str, Callable[[], object]], repeats: int, warm_up: int = 1) -> dict[str, float]:
     """The median time of each program over `repeats` calls: A, B, A, B, ...; the first `warm_up` turns do not count.
 
-    PyTorch's threads go on spinning for some milliseconds after an operation. Unless all wait a little before each turn,
-    a short program pays for the threads of the one before.
+    PyTorch's threads go on spinning for some milliseconds after an operation. Unless all wait a little before each
+    turn, a short program pays for the threads of the one before.
     """
     times: dict[str, list[float]] = {name: [] for name in programs}
     for turn in range(warm_up + repeats):

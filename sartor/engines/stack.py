@@ -598,8 +598,9 @@ class _FullPasses:
 
 @lru_cache(maxsize=_LAID_OUT)
 def _laid_out(counts: bytes, each: bytes, size: int, dtype: torch.dtype) -> tuple[np.ndarray, np.ndarray, Tensor]:
-    """Of clients with so many samples, who go through them so often (`each` [c]), in batches of this size [batches, c,
-    size]: places in their orders [epochs, c, n], where there are samples at all, and weights. The same in every round."""
+    """Of clients with so many samples, who go through them so often (`each` [c]), in batches of this size: their places
+    in the orders [epochs, c, n], where there are samples at all, and weights, [batches, c, size] each. The same in
+    every round."""
     n_i, epochs = np.frombuffer(counts, np.int64), np.frombuffer(each, np.int64)
     (n, c), per_epoch = (int(n_i.max()), len(n_i)), -(-n_i // size)
     # A client with few batches begins its next epoch at once.

@@ -3,8 +3,8 @@ Numba).
 
 A step of a small network is so short that much of its time goes into copying batches, calling operations and fetching
 models from memory again. Here a client's model stays in the cache while its steps run through its samples where they
-lie, and what pulls it to its anchor is done on the way; the next batch's are brought from memory meanwhile. Blocks of
-four by four outputs, whose sums stay in registers, make products of this size faster than a BLAS's. Used for linear layers with ReLU between them under cross-entropy,
+lie, and what pulls it to its anchor is done on the way. Blocks of four by five outputs, whose sums stay in registers,
+make products of this size faster than a BLAS's. Used for linear layers with ReLU between them under cross-entropy,
 squared or hinge loss, if Numba is installed; tests hold it equal to dense_gradient.py.
 """
 
@@ -20,7 +20,7 @@ LOSSES = {"cross-entropy": 0, "squared": 1, "hinge": 2}
 _NUMBERS = 200_000  # of a layer's inputs: more do not stay in the cache, and a BLAS is faster;
 _BATCH, _WIDE = 32, 100  # so it is for larger batches, unless layers are wide: measured
 _LINE = 64  # bytes of a line of the cache
-_LEAST, _LOG2 = -708.0, 1 / np.log(2.0)  # below it e to it is no normal number
+_LEAST, _LOG2 = np.float64(-708.0), 1 / np.log(2.0)  # below it e to it is no normal number
 _FAST = frozenset({"reassoc", "contract", "nsz", "arcp"})  # NaN and Inf stay what they are
 
 
@@ -45,7 +45,8 @@ def descend_(
     if isinstance(lr, Tensor):  # a step is linear in the weights
         weight, lr = weight * lr, 1.0
     to = theta[:1] if anchor is None else anchor[:1] if anchor.stride(0) == 0 else anchor
-    compiled(_steps, _FAST, (_layers, _aligned, _brought, _outputs, _exponentials, _loss_slope, _mask, _add_products, _add_bias))(
+    calls = _layers, _aligned, _brought, _outputs, _exponentials, _loss_slope, _mask, _add_products, _add_bias
+    compiled(_steps, _FAST, calls)(
         LOSSES[loss], np.array(sizes), np.array(biases), _numpy(theta),
         _numpy(x.flatten(1) if x.dim() > 1 else x[:, None]), _numpy(rows), _numpy(y), _numpy(weight), takes, repeats,
         lr, kappa, _numpy(to),
@@ -82,7 +83,7 @@ def _steps(loss, sizes, biases, theta, X, rows, y, weight, takes, repeats, lr, k
     G = [np.empty((size, sizes[i + 1]), theta.dtype) for i in range(depth)]  # and its slopes, times −lr and weights
     places = np.arange(max(size, sizes.max()))
     W = [_aligned(sizes[i + 1], sizes[i], theta) for i in range(depth)]
-    brought = np.zeros(1, theta.dtype)
+    brought = np.zeros(1, theta.dtype)  # a sum that nobody needs: in an array, so that it is computed all the same
     for c in range(clients):
         lies, b = _layers(theta[c], sizes, biases)
         for i in range(depth):
