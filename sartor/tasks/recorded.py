@@ -13,8 +13,6 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from .products import put_into, with_products
-
 _ONE_AT_A_TIME = threading.Lock()  # PyTorch notes in a global that it records; two threads would leave it standing
 _OFTEN = 3  # calls with the same shapes after which they are recorded, which takes as long as some dozen calls
 
@@ -41,15 +39,15 @@ class Traced:
         if self.compile:
             self.recorded[key] = torch.compile(plain, dynamic=True)
             return self.recorded[key](*tensors)
-        calls = with_products(plain)
         if self.seen[key] > _OFTEN:
-            self.recorded[key] = self._record(plain, tensors) or calls
-        return calls(*tensors)
+            self.recorded[key] = self._record(plain, tensors)
+        return plain(*tensors)
 
     @staticmethod
-    def _record(plain: Callable[..., Tensor], tensors: tuple[Tensor, ...]) -> Callable[..., Tensor] | None:
+    def _record(plain: Callable[..., Tensor], tensors: tuple[Tensor, ...]) -> Callable[..., Tensor]:
         try:
             with _ONE_AT_A_TIME:
-                return put_into(make_fx(plain)(*tensors))
+                found: Callable[..., Tensor] = make_fx(plain)(*tensors)
         except Exception:  # a layer that works under vmap but not while it is recorded
-            return None
+            return plain
+        return found

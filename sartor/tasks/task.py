@@ -25,7 +25,7 @@ from torch.func import functional_call, grad, vjp, vmap
 from ..core import Back, Batch, Blocks, Neighbours, Pull, State
 from ..errors import need, unknown
 from ..seeds import torch_seed
-from . import compiled
+from . import compiled, large_linear
 from .client_layers import KeyedDropout, OwnBatchNorm, own_layers
 from .dense_gradient import DenseNet, Layer
 from .frozen import digest, frozen_tensors, own_copy, put_given, shared_copy, training_mode
@@ -113,9 +113,12 @@ class ModelTask:
         self.vectorise = not alone if vectorise is None else vectorise
         self.training = training_mode(own_layers(model, self.vectorise))
         put_given(self.training, self.given)
-        self.scoring = shared_copy(self.training).eval()
         self.names = list(parameters)
         self._head = self.names[-1].rpartition(".")[0]  # the last layer
+        self.dense = self._dense() if vectorise is None else None
+        if self.dense is None:
+            large_linear.put_into(self.training, but=self._head if neighbours is not None else "")
+        self.scoring = shared_copy(self.training).eval()
         self._asked = False  # for features, not for outputs
         if neighbours is not None:
             remembering(self.scoring, self._head, neighbours)
@@ -132,7 +135,6 @@ class ModelTask:
         self._alone, self._scoring_alone = (  # for one client at a time
             fused(m) if compiled.available() else m for m in (self.training, self.scoring)
         )
-        self.dense = self._dense() if vectorise is None else None
         self._laid_out: tuple[Tensor, list[Layer]] | None = None
         recurrent = any(isinstance(m, nn.RNNBase) for _, m in modules)  # steps by the hundred, which are ours anyway
         self._stacked_grad = self._grad_by_vmap if recurrent else Traced(self._grad_by_vmap, compile)
