@@ -1,10 +1,10 @@
 """Large linear layers, multiplied by oneDNN: PyTorch takes MKL for them, which leaves half of the vector units of some
 processors (AMD's) idle.
 
-The class of such layers is swapped; parameters and their names stay. A stack of clients is multiplied client by client,
-and which layers are large depends on the model and the shape of a sample alone, so that a client's numbers do not depend
-on who is beside it. For the same reason weights' gradients stay PyTorch's: in oneDNN's sums over samples the padding of
-a batch would change the last bits.
+The class of such layers is swapped; parameters and their names stay. A stack of clients is multiplied client by
+client, and which layers are large depends on the model and the shape of a sample alone, so that a client's numbers do
+not depend on who is beside it. For the same reason weights' gradients stay PyTorch's: in oneDNN's sums over samples the
+padding of a batch would change the last bits.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class _Linear(torch.autograd.Function):
             return [value] * info.batch_size if value is None or dim is None else list(value.unbind(dim))
 
         rows = zip(*(each(v, d) for v, d in zip((x, W, b), in_dims, strict=True)), strict=True)
-        return torch.stack([_Linear.apply(*row) for row in rows]), 0  # type: ignore[no-untyped-call]
+        found = [_Linear.apply(*row) for row in rows]  # type: ignore[no-untyped-call]
+        return torch.stack(found) if len(found) > 1 else found[0][None], 0
 
 
 class LargeLinear(nn.Linear):
