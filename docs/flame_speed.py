@@ -65,9 +65,9 @@ def main() -> None:
         print(m, [cells[m, r] for r in speeds], flush=True)
     if given.out:
         write_json(given.out, raw)
-    print("| clients |" + "".join(f" {r:g} |" for r in SPEEDS) + "\n|---|" + "---|" * len(SPEEDS))
+    print("| clients |" + "".join(f" {r:g} |" for r in speeds) + "\n|---|" + "---|" * len(speeds))
     for m in numbers:
-        print(f"| {m} |" + "".join(f" {cells[m, r]} |" for r in SPEEDS))
+        print(f"| {m} |" + "".join(f" {cells[m, r]} |" for r in speeds))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from ..data.clients import Clients
 from ..errors import Diverged, SartorError, see
 from ..judge.choice import SHARES, covariance
 from ..tasks import compiled, convex
+from ..tasks.task import ModelTask
 from . import forked
 from .stack import Judged, Stack
 from .threads import cores, one_thread
@@ -37,6 +38,7 @@ _LINE = 64  # bytes: where PyTorch's own memory begins
 _CACHE_BYTES = 5 << 19  # what a chunk's models may take: measured, one step's working set is several times that
 _MOST = 25  # clients in a chunk, however small their models: their batches are in the cache too,
 _MOST_COMPILED = 50  # unless they take their steps one after the other (tasks/dense_steps.py)
+_MOST_APART = 3  # and few where they are multiplied one by one anyway: what layers give them stays in the cache
 _SIDE_BY_SIDE = 2  # a cohort is cut into at least so many chunks, to keep so many cores at work ...
 WORTH_IT = 1 << 19  # ... if its models have so many parameters in all: with fewer, Python takes most of the time
 
@@ -64,7 +66,7 @@ class LocalEngine:
         self.mixes = True  # whether mixtures of both models are scored: nobody takes one where nothing is chosen by
         self.workers = min(workers, max(1, self.clients)) if workers else min(_SIDE_BY_SIDE, cores())
         empty: Empty = forked.shared if self.workers > 1 and data.x.device.type == "cpu" else torch.empty
-        self.states = {k: Rows(self.clients, v).at(store, f"client-{k}", empty) for k, v in start.items()}
+        self._states = {k: Rows(self.clients, v).at(store, f"client-{k}", empty) for k, v in start.items()}
         self.visits = empty([self.clients], dtype=torch.int64).zero_()
         self._taken = empty([self.clients], dtype=torch.int64).zero_()
         self.steps = 0  # minibatch gradients of everybody in training: counted, as a sum over a million would take long
@@ -80,9 +82,24 @@ class LocalEngine:
         return self._taken[ids]
 
     @property
+    def states(self) -> dict[str, Rows]:
+        """Every client's state by name, as after the last round."""
+        self._finish()
+        return self._states
+
+    @states.setter
+    def states(self, found: dict[str, Rows]) -> None:
+        self._states = found
+
+    @property
     def _memory(self) -> dict[str, Memory]:
         """The states whose rows may be written in place."""
-        return {k: base for k, rows in self.states.items() if (base := rows.memory) is not None}
+        return {k: base for k, rows in self._states.items() if (base := rows.memory) is not None}
+
+    def _finish(self) -> None:
+        """Wait until the last round's states are where they belong."""
+        if self._team is not None:
+            self._team.finish()
 
     def map(
         self, stage: Stage, round: int, ids: Tensor, down: State, shared: Tensor | None = None
@@ -91,16 +108,18 @@ class LocalEngine:
         chunks = self.cut(place)
         with one_thread():
             if stage != "train":
+                self._finish()
                 return ids, self._gathered(chunks, self._by_threads(stage, round, place, chunks, down, shared))
             before = int(self._taken[ids].sum())
             if self._team is not None and len(chunks) > 1 and self._team.fits(ids, down):
                 messages = self._team.play(round, ids, chunks, down)
             else:
+                self._finish()
                 found = self._by_threads(stage, round, place, chunks, down, shared)
                 for base in self._memory.values():
                     base.lay_out()
                 kept = [(ids[torch.from_numpy(here)], state) for here, (state, _) in zip(chunks, found, strict=True)]
-                if len(self._memory) < len(self.states):  # what waits for the disk is looked through: one block a round
+                if len(self._memory) < len(self._states):  # what waits for the disk is looked through: a block a round
                     kept = [_one_block(kept)]
                 self._each(lambda one: self.keep(*one), kept)
                 messages = self._gathered(chunks, found)
@@ -147,11 +166,11 @@ class LocalEngine:
                 self._memory[k].write(ids, v)
             else:
                 with self._lock:
-                    self.states[k] = self.states[k].replaced(ids, v)
+                    self._states[k] = self._states[k].replaced(ids, v)
 
     def _make_team(self, chunks: list[np.ndarray], down: State, messages: State) -> forked.Team | None:
         """Processes in place of threads, from the second round on, where they can be had."""
-        here = len(self._memory) == len(self.states) and self.data.x.device.type == "cpu"
+        here = len(self._memory) == len(self._states) and self.data.x.device.type == "cpu"
         if self._pool is None or len(chunks) == 1 or not here or not forked.available():
             return None
         workers = min(self.workers, len(chunks))
@@ -172,6 +191,9 @@ class LocalEngine:
         if self.chunk:
             return np.array_split(by_size, -(-n // self.chunk))
         most = _MOST_COMPILED if self.task.dense is not None and compiled.available() else _MOST
+        steps = self.data.x.shape[-1] if self.data.x.dim() == 3 or self.data.y.dim() == 2 else 1
+        if isinstance(self.task, ModelTask) and self.task.multiplies_apart(steps):
+            most = _MOST_APART
         fits = max(1, min(most, _CACHE_BYTES // (self.task.size * self.data.x.element_size())))
         together = _SIDE_BY_SIDE if n * self.task.size >= WORTH_IT else 1
         return np.array_split(by_size, min(n, -(-n // (fits * together)) * together))
@@ -180,7 +202,7 @@ class LocalEngine:
         self, stage: Stage, round: int, ids: np.ndarray, down: State, shared: Tensor | None = None
     ) -> tuple[State, State]:
         rows = torch.from_numpy(ids)
-        state = {k: v[rows] for k, v in self.states.items()}
+        state = {k: v[rows] for k, v in self._states.items()}
         if stage != "train":  # methods train on copies, but score states where they lie
             state = {k: _aligned(v) for k, v in state.items()}
         visits = self.visits[rows] + (stage == "train")
@@ -216,6 +238,7 @@ class LocalEngine:
 
     def move(self, states: State, visits: Tensor, taken: Tensor) -> None:
         """Keep the clients' states and counts in these tensors from now on: parts of tables that engines share."""
+        self._finish()
         for k, base in self._memory.items():
             base.move(states[k])
         self.visits, self._taken = visits.copy_(self.visits), taken.copy_(self._taken)

@@ -52,9 +52,7 @@ class _Linear(torch.autograd.Function):
         return dx, slope.mT @ x if of_W else None, slope.sum(0) if of_b else None
 
     @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, ...], x: Tensor, W: Tensor, b: Tensor | None
-    ) -> tuple[Tensor, int]:
+    def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor, W: Tensor, b: Tensor | None) -> tuple[Tensor, int]:
         def each(value: Tensor | None, dim: int | None) -> list[Any]:
             return [value] * info.batch_size if value is None or dim is None else list(value.unbind(dim))
 
@@ -66,10 +64,12 @@ class _Linear(torch.autograd.Function):
 class LargeLinear(nn.Linear):
     """nn.Linear."""
 
+    def large(self, steps: int) -> bool:
+        """Whether it is, for samples that are sequences of so many steps."""
+        return steps * self.in_features * self.out_features >= _LEAST
+
     def forward(self, input: Tensor) -> Tensor:
-        steps = prod(input.shape[1:-1])  # of a sample that is a sequence
-        large = steps * self.in_features * self.out_features >= _LEAST
-        if not large or input.dtype != torch.float32 or input.device.type != "cpu":
+        if not self.large(prod(input.shape[1:-1])) or input.dtype != torch.float32 or input.device.type != "cpu":
             return super().forward(input)
         found: Tensor = _Linear.apply(input.flatten(0, -2), self.weight, self.bias)  # type: ignore[no-untyped-call]
         return found.view(*input.shape[:-1], self.out_features)

@@ -30,6 +30,7 @@ from .attention import Attention
 from .client_layers import KeyedDropout, OwnBatchNorm, own_layers
 from .dense_gradient import DenseNet, Layer
 from .frozen import digest, frozen_tensors, own_copy, put_given, shared_copy, training_mode
+from .large_linear import LargeLinear
 from .neighbours import names_of, put_memory, remembering
 from .pool_relu import fused
 from .recorded import Traced
@@ -137,8 +138,8 @@ class ModelTask:
             fused(m) if compiled.available() else m for m in (self.training, self.scoring)
         )
         self._laid_out: tuple[Tensor, list[Layer]] | None = None
-        recurrent = any(isinstance(m, nn.RNNBase) for _, m in modules)  # steps by the hundred, which are ours anyway
-        self._stacked_grad = self._grad_by_vmap if recurrent else Traced(self._grad_by_vmap, compile)
+        self._recurrent = any(isinstance(m, nn.RNNBase) for _, m in modules)  # steps by the hundred, which are ours
+        self._stacked_grad = self._grad_by_vmap if self._recurrent else Traced(self._grad_by_vmap, compile)
         self._starts: dict[int, Tensor] = {}  # of small models by seed: runs of a study share them
         self._no_rule = False  # torch.func was tried and cannot do it
         self.random = bool(self._dropouts)
@@ -163,6 +164,12 @@ class ModelTask:
         memo |= {id(self): made} | {id(v): v for v in frozen_tensors(self.original).values()}
         made.__dict__ = copy.deepcopy(self.__dict__, memo)
         return made
+
+    def multiplies_apart(self, steps: int) -> bool:
+        """Whether a stack is multiplied client by client, where samples are sequences of so many steps (1: they are
+        none), so that a larger stack gains nothing."""
+        layers = [m for m in self.training.modules() if isinstance(m, LargeLinear)]
+        return self.vectorise and not self._recurrent and any(m.large(steps) for m in layers)
 
     def probe(self, x: Tensor, y: Tensor) -> None:
         """Try one sample: a model or loss that cannot be vectorised runs client by client, and says so.

@@ -94,3 +94,14 @@ def test_a_layer_that_is_frozen_for_all_is_one_of_them(products: list[tuple[int,
     batch = Batch(x, y, torch.full((2, 10), 0.1), torch.zeros(2))
     torch.testing.assert_close(task.grad(theta, batch), wanted.grad(theta, batch), rtol=1e-4, atol=1e-6)
     assert products
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "tokens", "apart"),
+    [("transformer", (64,), True, True), ("transformer", (9, 128), False, True), ("gru", (64,), True, False),
+     ("cnn", (1, 28, 28), False, False), ("dnn", (1, 28, 28), False, False)],
+)  # fmt: skip
+def test_who_is_multiplied_client_by_client(name: str, shape: tuple[int, ...], tokens: bool, apart: bool) -> None:
+    task = ModelTask(build(name, shape, 65, tokens), "next-token" if tokens else "cross-entropy")
+    assert task.multiplies_apart(shape[-1] if len(shape) < 3 else 1) is apart
+    assert not task.multiplies_apart(0)
