@@ -174,7 +174,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     given = parser.parse_args()
     for name in [given.only] if given.only else WORKS:
-        compare(name, min(given.repeats, 3) if name == "cnn" else given.repeats)
+        compare(name, min(given.repeats, 9) if name == "cnn" else given.repeats)
 
 
 if __name__ == "__main__":
