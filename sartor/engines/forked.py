@@ -84,9 +84,8 @@ class Team:
     def play(self, round: int, ids: Tensor, chunks: Sequence[np.ndarray], down: State) -> State:
         """One round of the clients `ids`: their messages, to be used before the next round overwrites them.
 
-        No state changes unless every client has finished; new ones are there after `finish`.
+        No state changes unless every client has finished.
         """
-        self.finish()
         n = len(ids)
         self.ids[:n], self.order[:n] = ids, torch.from_numpy(np.concatenate(chunks))
         for k, v in down.items():
@@ -98,12 +97,8 @@ class Team:
             done = True
         finally:
             if self.workers.alive:
-                self.workers.tell({"keep": done})
+                self.workers.all({"keep": done})
         return {k: v[:n] for k, v in self.messages.items()}
-
-    def finish(self) -> None:
-        """Wait until the last round's states are kept; meanwhile the server had its messages."""
-        self.workers.finish()
 
     def _serve(self, request: Request) -> None:
         if "keep" in request:
@@ -135,7 +130,6 @@ class Workers:
             theirs.close()
             self.lines.append(ours)
             processes.append(process)
-        self.owing = False  # they were told something, and have not answered
         self.close = weakref.finalize(self, _end, os.getpid(), self.lines, processes)
 
     @property
@@ -145,7 +139,6 @@ class Workers:
 
     def share(self, requests: Sequence[Request]) -> None:
         """Have all requests served, each by whichever worker is free; the first error is raised when all is quiet."""
-        self.finish()
         waiting, busy, errors = list(reversed(requests)), 0, []
         with self._there():
             for line in self.lines[: len(requests)]:
@@ -161,21 +154,13 @@ class Workers:
                         busy -= 1
         _raise(errors)
 
-    def tell(self, request: Request) -> None:
-        """Have every worker serve the request, and do not wait for it."""
-        self.finish()
+    def all(self, request: Request) -> None:
+        """Have every worker serve the request."""
         with self._there():
             for line in self.lines:
                 _send(line, request)
-        self.owing = True
-
-    def finish(self) -> None:
-        """Wait until all have done what they were told."""
-        if self.owing:
-            self.owing = False
-            with self._there():
-                answers = [_receive(line) for line in self.lines]
-            _raise([answer for answer in answers if "error" in answer])
+            answers = [_receive(line) for line in self.lines]
+        _raise([answer for answer in answers if "error" in answer])
 
     @contextlib.contextmanager
     def _there(self) -> Iterator[None]:

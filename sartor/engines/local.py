@@ -66,7 +66,7 @@ class LocalEngine:
         self.mixes = True  # whether mixtures of both models are scored: nobody takes one where nothing is chosen by
         self.workers = min(workers, max(1, self.clients)) if workers else min(_SIDE_BY_SIDE, cores())
         empty: Empty = forked.shared if self.workers > 1 and data.x.device.type == "cpu" else torch.empty
-        self._states = {k: Rows(self.clients, v).at(store, f"client-{k}", empty) for k, v in start.items()}
+        self.states = {k: Rows(self.clients, v).at(store, f"client-{k}", empty) for k, v in start.items()}
         self.visits = empty([self.clients], dtype=torch.int64).zero_()
         self._taken = empty([self.clients], dtype=torch.int64).zero_()
         self.steps = 0  # minibatch gradients of everybody in training: counted, as a sum over a million would take long
@@ -82,24 +82,9 @@ class LocalEngine:
         return self._taken[ids]
 
     @property
-    def states(self) -> dict[str, Rows]:
-        """Every client's state by name, as after the last round."""
-        self._finish()
-        return self._states
-
-    @states.setter
-    def states(self, found: dict[str, Rows]) -> None:
-        self._states = found
-
-    @property
     def _memory(self) -> dict[str, Memory]:
         """The states whose rows may be written in place."""
-        return {k: base for k, rows in self._states.items() if (base := rows.memory) is not None}
-
-    def _finish(self) -> None:
-        """Wait until the last round's states are where they belong."""
-        if self._team is not None:
-            self._team.finish()
+        return {k: base for k, rows in self.states.items() if (base := rows.memory) is not None}
 
     def map(
         self, stage: Stage, round: int, ids: Tensor, down: State, shared: Tensor | None = None
@@ -108,18 +93,16 @@ class LocalEngine:
         chunks = self.cut(place)
         with one_thread():
             if stage != "train":
-                self._finish()
                 return ids, self._gathered(chunks, self._by_threads(stage, round, place, chunks, down, shared))
             before = int(self._taken[ids].sum())
             if self._team is not None and len(chunks) > 1 and self._team.fits(ids, down):
                 messages = self._team.play(round, ids, chunks, down)
             else:
-                self._finish()
                 found = self._by_threads(stage, round, place, chunks, down, shared)
                 for base in self._memory.values():
                     base.lay_out()
                 kept = [(ids[torch.from_numpy(here)], state) for here, (state, _) in zip(chunks, found, strict=True)]
-                if len(self._memory) < len(self._states):  # what waits for the disk is looked through: a block a round
+                if len(self._memory) < len(self.states):  # what waits for the disk is looked through: one block a round
                     kept = [_one_block(kept)]
                 self._each(lambda one: self.keep(*one), kept)
                 messages = self._gathered(chunks, found)
@@ -166,11 +149,11 @@ class LocalEngine:
                 self._memory[k].write(ids, v)
             else:
                 with self._lock:
-                    self._states[k] = self._states[k].replaced(ids, v)
+                    self.states[k] = self.states[k].replaced(ids, v)
 
     def _make_team(self, chunks: list[np.ndarray], down: State, messages: State) -> forked.Team | None:
         """Processes in place of threads, from the second round on, where they can be had."""
-        here = len(self._memory) == len(self._states) and self.data.x.device.type == "cpu"
+        here = len(self._memory) == len(self.states) and self.data.x.device.type == "cpu"
         if self._pool is None or len(chunks) == 1 or not here or not forked.available():
             return None
         workers = min(self.workers, len(chunks))
@@ -202,7 +185,7 @@ class LocalEngine:
         self, stage: Stage, round: int, ids: np.ndarray, down: State, shared: Tensor | None = None
     ) -> tuple[State, State]:
         rows = torch.from_numpy(ids)
-        state = {k: v[rows] for k, v in self._states.items()}
+        state = {k: v[rows] for k, v in self.states.items()}
         if stage != "train":  # methods train on copies, but score states where they lie
             state = {k: _aligned(v) for k, v in state.items()}
         visits = self.visits[rows] + (stage == "train")
@@ -238,7 +221,6 @@ class LocalEngine:
 
     def move(self, states: State, visits: Tensor, taken: Tensor) -> None:
         """Keep the clients' states and counts in these tensors from now on: parts of tables that engines share."""
-        self._finish()
         for k, base in self._memory.items():
             base.move(states[k])
         self.visits, self._taken = visits.copy_(self.visits), taken.copy_(self._taken)

@@ -1,8 +1,8 @@
 """PyTorch's attention for a stack of clients at once.
 
 torch.func has no rule for F.scaled_dot_product_attention and would run through it client by client, with a copy of all
-that goes in and comes out. As long as `Attention` lasts it is this function instead, whose rule for vmap lays the
-clients' samples one after the other, so that numbers stay PyTorch's. So do masks and dropout.
+that goes in and comes out. As long as `StackedAttention` lasts it is this function instead, whose rule for vmap lays
+the clients' samples one after the other, so that numbers stay PyTorch's. So do masks and dropout.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 
-class Attention(TorchFunctionMode):
+class StackedAttention(TorchFunctionMode):
     """As long as it lasts, attention is computed here where it can be."""
 
     def __torch_function__(
@@ -24,7 +24,7 @@ class Attention(TorchFunctionMode):
     ) -> Any:
         given = dict(kwargs or {})
         if func is F.scaled_dot_product_attention and _is_plain(*args, **given):
-            return _Forward.apply(given.get("is_causal", False), given.get("scale"), *args)[0]  # type: ignore[no-untyped-call]
+            return _AttentionForward.apply(given.get("is_causal", False), given.get("scale"), *args)[0]  # type: ignore[no-untyped-call]
         return func(*args, **given)
 
 
@@ -34,7 +34,7 @@ def _is_plain(q: Tensor, k: Tensor, v: Tensor, *more: object, **named: object) -
     return alike and q.device.type == "cpu" and not more and not named.keys() - {"is_causal", "scale"}
 
 
-class _Forward(torch.autograd.Function):
+class _AttentionForward(torch.autograd.Function):
     """(causal, scale, q, k, v) → what is seen [b, h, t, p], and the logarithms of the weights' sums."""
 
     @staticmethod
@@ -49,15 +49,15 @@ class _Forward(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
-        return None, None, *_Backward.apply(*ctx.how, slopes[0], *ctx.saved_tensors)  # type: ignore[no-untyped-call]
+        return None, None, *_AttentionBackward.apply(*ctx.how, slopes[0], *ctx.saved_tensors)  # type: ignore[no-untyped-call]
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], causal: bool, scale: float | None, *tensors: Tensor) -> Any:
-        return _stacked(_Forward, info.batch_size, in_dims[2:], causal, scale, tensors)
+        return _stacked(_AttentionForward, info.batch_size, in_dims[2:], causal, scale, tensors)
 
 
-class _Backward(torch.autograd.Function):
-    """(causal, scale, the slope of what is seen, q, k, v, what _Forward gave) → the slopes of q, k and v."""
+class _AttentionBackward(torch.autograd.Function):
+    """(causal, scale, the slope of what is seen, q, k, v, what _AttentionForward gave) → the slopes of q, k and v."""
 
     @staticmethod
     def forward(causal: bool, scale: float | None, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -74,7 +74,7 @@ class _Backward(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], causal: bool, scale: float | None, *tensors: Tensor) -> Any:
-        return _stacked(_Backward, info.batch_size, in_dims[2:], causal, scale, tensors)
+        return _stacked(_AttentionBackward, info.batch_size, in_dims[2:], causal, scale, tensors)
 
 
 def _stacked(

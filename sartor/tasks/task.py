@@ -26,7 +26,7 @@ from ..core import Back, Batch, Blocks, Neighbours, Pull, State
 from ..errors import need, unknown
 from ..seeds import torch_seed
 from . import compiled, large_linear
-from .attention import Attention
+from .attention import StackedAttention
 from .client_layers import KeyedDropout, OwnBatchNorm, own_layers
 from .dense_gradient import DenseNet, Layer
 from .frozen import digest, frozen_tensors, own_copy, put_given, shared_copy, training_mode
@@ -259,7 +259,7 @@ class ModelTask:
         tensors |= {f"{name}.key": key for name in self._dropouts}
         tensors |= {f"{name}.value": x for name in self.given[-1:]}
         tensors |= {f"{name}.weight_of_samples": weight for name in self._norms}
-        with Attention():
+        with StackedAttention():
             output: Tensor = functional_call(module, tensors, (x,))
         return output
 

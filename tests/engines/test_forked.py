@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -55,25 +54,6 @@ def test_same_bits_as_one_worker(method: st.core.Method, cohort: int) -> None:
     if (w := one.method.shared(one.server)) is not None:
         other = two.method.shared(two.server)
         assert other is not None and torch.equal(w, other)
-
-
-def test_states_are_kept_before_anybody_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, two = start(workers=1), start(workers=2)
-    plain = LocalEngine.keep
-
-    def slow(self: LocalEngine, ids: torch.Tensor, state: st.core.State) -> None:
-        time.sleep(0.05)  # the server has long gone on
-        plain(self, ids, state)
-
-    for round in range(4):
-        monkeypatch.setattr(LocalEngine, "keep", plain)
-        one.step()
-        monkeypatch.setattr(LocalEngine, "keep", slow)  # workers are forked with it
-        two.step()
-        if round % 2:
-            states = engine(two).states
-            assert all(torch.equal(rows.whole(), states[k].whole()) for k, rows in engine(one).states.items())
-    assert engine(two)._team is not None
 
 
 def test_a_client_that_diverges_in_a_worker_changes_no_state() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from sartor.tasks import attention
-from sartor.tasks.attention import Attention
+from sartor.tasks.attention import StackedAttention
 
 Given = tuple[Tensor, Tensor, Tensor]
 
@@ -43,7 +43,7 @@ def test_clients_together_are_each_alone(
     q, k, v, of = drawn(asks, knows, knows, asks, dtype=dtype)
 
     def value(q: Tensor, k: Tensor, v: Tensor, of: Tensor) -> Tensor:
-        with Attention():
+        with StackedAttention():
             return (F.scaled_dot_product_attention(q, k, v, **options) * of).sum()  # type: ignore[arg-type]
 
     together = vmap(grad(value, argnums=(0, 1, 2)))(q, k, v, of)
@@ -67,7 +67,7 @@ def test_one_that_all_share_is_laid_beside_each(stacks: list[int]) -> None:
     q, k, v = drawn((4, 3, 2, 7, 5), (3, 2, 7, 5), (3, 2, 7, 5))
 
     def said(q: Tensor) -> Tensor:
-        with Attention():
+        with StackedAttention():
             return F.scaled_dot_product_attention(q, k, v)
 
     found = vmap(said)(q)
@@ -81,6 +81,6 @@ def test_what_else_is_asked_for_is_pytorchs(how: str, stacks: list[int]) -> None
     if how == "three axes":
         q, k, v = q[0], k[0], v[0]
     mask = torch.eye(7, dtype=torch.bool) if how == "mask" else None
-    with Attention():
+    with StackedAttention():
         found = F.scaled_dot_product_attention(q, k, v, mask)
     assert torch.equal(found, F.scaled_dot_product_attention(q, k, v, mask)) and stacks == []
