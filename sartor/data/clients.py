@@ -64,6 +64,11 @@ class Clients:
         counts.flags.writeable = False
         return counts
 
+    @property
+    def steps(self) -> int:
+        """Of a sample that is a sequence; 1 where samples are none."""
+        return self.x.shape[-1] if self.x.dim() == 3 or self.y.dim() == 2 else 1
+
     @cached_property
     def trained_on(self) -> int:
         """How many training samples all clients have together."""

@@ -76,6 +76,9 @@ class LocalEngine:
         self._pool = ThreadPoolExecutor(self.workers) if self.workers > 1 else None
         self._lock = Lock()
         self._team: forked.Team | None = None
+        self._most = _MOST_COMPILED if task.dense is not None and compiled.available() else _MOST
+        if isinstance(task, ModelTask) and task.multiplies_apart(data.steps):
+            self._most = _MOST_APART
 
     def taken(self, ids: Tensor) -> Tensor:
         """How many minibatch gradients each of these clients has evaluated in training."""
@@ -173,11 +176,7 @@ class LocalEngine:
             return np.split(by_size, np.cumsum(self.stacks)[:-1])
         if self.chunk:
             return np.array_split(by_size, -(-n // self.chunk))
-        most = _MOST_COMPILED if self.task.dense is not None and compiled.available() else _MOST
-        steps = self.data.x.shape[-1] if self.data.x.dim() == 3 or self.data.y.dim() == 2 else 1
-        if isinstance(self.task, ModelTask) and self.task.multiplies_apart(steps):
-            most = _MOST_APART
-        fits = max(1, min(most, _CACHE_BYTES // (self.task.size * self.data.x.element_size())))
+        fits = max(1, min(self._most, _CACHE_BYTES // (self.task.size * self.data.x.element_size())))
         together = _SIDE_BY_SIDE if n * self.task.size >= WORTH_IT else 1
         return np.array_split(by_size, min(n, -(-n // (fits * together)) * together))
 

@@ -232,8 +232,8 @@ class Stack:
     @property
     def _at_once(self) -> int:
         """Samples of each client that a pass looks at in one go."""
-        sequences = self.task.dense is None and (self.data.x.dim() == 3 or self.data.y.dim() == 2)
-        most = max(1, min(_SWEEP, _SWEEP_STEPS // self.data.x.shape[-1])) if sequences else _SWEEP
+        steps = self.data.steps if self.task.dense is None else 1
+        most = max(1, min(_SWEEP, _SWEEP_STEPS // steps))
         return max(1, min(most, _DISTANCES // self._room)) if self._remembers else most
 
     def full_loss(self, theta: Tensor) -> Tensor:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from sartor import FedAvg
 from sartor.core import Batch
+from sartor.data import Clients
+from sartor.engines import LocalEngine
 from sartor.models import build
 from sartor.tasks import large_linear
 from sartor.tasks.large_linear import LargeLinear
@@ -105,3 +109,12 @@ def test_who_is_multiplied_client_by_client(name: str, shape: tuple[int, ...], t
     task = ModelTask(build(name, shape, 65, tokens), "next-token" if tokens else "cross-entropy")
     assert task.multiplies_apart(shape[-1] if len(shape) < 3 else 1) is apart
     assert not task.multiplies_apart(0)
+
+
+@pytest.mark.parametrize(("name", "small"), [("transformer", True), ("gru", False)])
+def test_they_go_in_small_chunks(name: str, small: bool) -> None:
+    text = torch.randint(0, 9, (24, 65), generator=torch.Generator().manual_seed(0))
+    parts = [{"train": (text[i : i + 2, :-1].float(), text[i : i + 2, 1:])} for i in range(0, 24, 2)]
+    task = ModelTask(build(name, (64,), 9, tokens=True), "next-token")
+    engine = LocalEngine(FedAvg(), task, Clients.from_parts(parts, 9), {}, seed=0, workers=1)
+    assert (max(map(len, engine.cut(np.arange(12)))) <= 3) is small
